@@ -27,6 +27,8 @@ LAYERS = {
     "roster": ["base", "noise", "signature", "storage", "wire"],
     "round": ["base", "onion", "roster", "sharing", "signature", "wire"],
     "table": ["base", "parallel", "roster", "storage", "wire"],
+    # Advisories about packages, and what is installed.
+    "audit": ["base", "storage", "table"],
     # Sockets.
     "net": ["base", "parallel", "storage", "wire"],
     # The engines, the two sides of the chain, and the folders built on them.
@@ -44,14 +46,14 @@ LAYERS = {
     "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
-    "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
+    "shoal": ["audit", "base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
     "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],
     # A library again, for other programs. It stands above ours because its tests run them.
     "libshoal": ["base", "client", "parallel", "pir", "pir/registry"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
-    "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "fuzz": ["audit", "base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
     "sim": ["base", "client", "crowd", "machines", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 

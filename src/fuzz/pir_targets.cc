@@ -358,6 +358,7 @@ std::vector<Target> FormatTargets() {
   AddChainAnswerTargets(targets);
   AddSignedTargets(targets);
   AddTableTargets(targets);
+  AddAuditTargets(targets);
   AddPirTargets(targets);
   AddOnionTargets(targets);
   return targets;

@@ -40,6 +40,7 @@ void AddWireTargets(std::vector<Target>& targets);
 void AddChainAnswerTargets(std::vector<Target>& targets);
 void AddSignedTargets(std::vector<Target>& targets);
 void AddTableTargets(std::vector<Target>& targets);
+void AddAuditTargets(std::vector<Target>& targets);
 void AddOnionTargets(std::vector<Target>& targets);
 void AddPirTargets(std::vector<Target>& targets);
 void AddClientTargets(std::vector<Target>& targets);

@@ -1,4 +1,4 @@
-// `shoal query`, `shoal prepare`, `shoal updates`, `shoal simulate`, `shoal status`.
+// `shoal query`, `shoal prepare`, `shoal updates`, `shoal audit`, `shoal simulate`, `shoal status`.
 #ifndef SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_
 #define SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_
 
@@ -19,6 +19,7 @@ using Connector =
 cli::Command Query(Connector connect);
 cli::Command Prepare(Connector connect);
 cli::Command Updates(Connector connect);
+cli::Command Audit(Connector connect);
 cli::Command Simulate(Connector connect);
 cli::Command Status(Connector connect);
 

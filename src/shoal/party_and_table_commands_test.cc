@@ -390,6 +390,42 @@ TEST_F(CommandsTest, RefusesARosterOfStrangers) {
   EXPECT_THAT(err_, HasSubstr("party 1 is not the pinned one"));
 }
 
+// Records are cut to the rows, and do not decide how long these are.
+TEST_F(CommandsTest, ATableOfAdvisoriesFromOsvRecords) {
+  std::filesystem::create_directories(Path("osv/PyPI"));
+  for (int i = 0; i < 50; ++i) {
+    Write(absl::StrCat("osv/PyPI/", i, ".json"),
+          absl::StrCat(R"({"id":"PYSEC-2021-)", i, R"(","modified":"2021-01-01T00:00:00Z",)",
+                       R"("affected":[{"package":{"ecosystem":"PyPI","name":"Big.One"},)",
+                       R"("versions":["1.)", i, R"("]}]})"));
+  }
+  Write("osv/other.json", R"({"id":"X-1","modified":"2021-01-01T00:00:00Z","affected":[{"package":
+                          {"ecosystem":"Maven","name":"a:b"},"versions":["1"]}]})");
+  const auto build = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"table", "build",       "--osv",        "@osv",
+                                          "--out", "@advisories", "--deployment", "demo"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunShoal(arguments);
+  };
+  EXPECT_EQ(build({"--name", "words"}), cli::kExitUsage);
+  EXPECT_EQ(build({"--layout", "dense"}), cli::kExitUsage);
+  EXPECT_EQ(build({"--packages"}), cli::kExitUsage);
+  ASSERT_EQ(build({"--row-bytes", "512"}), cli::kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("row bytes\t512\n"));
+  EXPECT_THAT(err_, HasSubstr("51 OSV records, 0 of them withdrawn"));
+  EXPECT_THAT(err_, HasSubstr("left out: 1 packages of Maven"));
+  EXPECT_THAT(err_, HasSubstr("of 1 packages a row of 512 bytes does not hold all advisories"));
+  ASSERT_EQ(RunShoal({"table", "inspect", "@advisories", "--key", "PyPI/big-one"}), cli::kExitOk);
+  EXPECT_THAT(out_, HasSubstr("PyPI/big-one\tpresent\t"));
+  ASSERT_EQ(RunShoal({"table", "inspect", "@advisories"}), cli::kExitOk);
+  EXPECT_THAT(out_, HasSubstr("name\tadvisories\n"));
+  Write("osv/bad.json", "{\n  \"id\": 7\n}");
+  EXPECT_EQ(build({"--out", "@more"}), cli::kExitUsage) << "given twice";
+  EXPECT_EQ(RunShoal({"table", "build", "--osv", "@osv", "--out", "@more", "--deployment", "demo"}),
+            cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("osv/bad.json: id: is not a text"));
+}
+
 TEST_F(CommandsTest, BadInputNamesFileAndLine) {
   Write("bad.tsv", "a\t1\nb\n");
   const std::vector<std::string> build = {"table",        "build", "--name", "t",

@@ -21,6 +21,7 @@
 #include "src/shoal/key_lines.h"
 #include "src/shoal/lookup_commands.h"
 #include "src/shoal/session.h"
+#include "src/shoal/source_options.h"
 #include "src/storage/file.h"
 #include "src/table/records.h"
 
@@ -30,6 +31,8 @@ namespace {
 // The most bytes of keys from a pipe, which can be read only once and so are held in memory.
 constexpr size_t kMaxHeldBytes = 1 << 30;
 constexpr size_t kBufferBytes = 1 << 16;
+// A lookup through an engine shows how many queries it has, unless --pad says otherwise.
+constexpr uint32_t kDefaultPad = 1;
 
 // The keys of the command line, then those of the files, line by line. Files are read twice. Input
 // that can be read only once (standard input, a pipe) is held in memory.
@@ -294,20 +297,6 @@ absl::Status ObtainAhead(Session& session, uint32_t slots, client::BeyondPhi bey
   return absl::OkStatus();
 }
 
-// What a lookup with wrong records means for a session that is kept.
-std::string AfterWrongRecords(const pir::Engine& engine) {
-  // Its servers' answers are verified before they are used: what is left is what was prepared.
-  if (engine.name() == "permuted") {
-    return "the offline server made a wrong XOR when the session was prepared. No lookup mends "
-           "this, and others will fail: prepare again with `shoal prepare --anew`, which that "
-           "server can see, and take for a sign that a row was among those of its wrong XOR";
-  }
-  return "the session goes on as if nothing had happened, and whoever answered wrongly learns "
-         "nothing from that. Hints that were made with a wrong answer wait for a right one: a "
-         "later lookup may fail once more. `shoal prepare --anew` ends the session, which can be "
-         "seen";
-}
-
 absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "tsv"));
   const uint64_t ahead = cli::NumberOr(values, "obtain", 0);
@@ -330,44 +319,22 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   }
   Output output(cli::TextOr(values, "output", ""), io.out);
   SHOAL_RETURN_IF_ERROR(output.Check());
-  SHOAL_ASSIGN_OR_RETURN(const pir::Engine* const engine, EngineOf(values));
-  if (engine != nullptr && obtain) {
+  SHOAL_ASSIGN_OR_RETURN(const SourceOptions source, SourceOptionsOf(values, kDefaultPad));
+  if (source.engine != nullptr && obtain) {
     return cli::UsageError("--obtain takes slots of the chain alone");
   }
-  for (const char* option : {"pad", "party"}) {
-    if (engine == nullptr && values.count(option) > 0) {
-      return cli::UsageError(absl::StrCat(
-          "--", option,
-          " goes with --engine; the chain pads to pad_to of the configuration and asks party 1"));
-    }
-  }
-  for (const char* option : {"over-rounds", "accept-more", "dry-run"}) {
-    if (engine != nullptr && values.count(option) > 0) {
-      return cli::UsageError(
-          absl::StrCat("--", option, " is about rounds of the chain, and an engine has none"));
-    }
-  }
-  SHOAL_ASSIGN_OR_RETURN(const client::BeyondPhi beyond_phi, BeyondPhiOf(values));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                          Session::Open("shoal query", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
   if (obtain) {
-    return ObtainAhead(*session, static_cast<uint32_t>(ahead), beyond_phi, json_wanted, io);
+    return ObtainAhead(*session, static_cast<uint32_t>(ahead), source.beyond_phi, json_wanted, io);
   }
-  if (engine != nullptr) {
-    const uint64_t pad = std::min<uint64_t>(cli::NumberOr(values, "pad", 1), ~uint32_t{0});
-    SHOAL_RETURN_IF_ERROR(session->UseEngine(*engine, cli::TextsOf(values, "party"),
-                                             static_cast<uint32_t>(pad), keys.count()));
-  } else {
-    SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi));
-  }
-  if (values.count("dry-run") > 0) return session->DryRun(keys, json_wanted, io.out);
+  SHOAL_RETURN_IF_ERROR(UseSource(source, keys.count(), *session));
+  if (source.dry_run) return session->DryRun(keys, json_wanted, io.out);
   CommandResults results(json_wanted, keys, session->console(), output);
   SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
   session->TellCosts();
-  if (results.failed() > 0 && engine != nullptr && engine->keeps_state()) {
-    session->console().Warn(absl::StrCat(engine->name(), ": ", AfterWrongRecords(*engine)));
-  }
+  if (results.failed() > 0) WarnOfWrongRecords(source, *session);
   return OutcomeOf(results);
 }
 
@@ -455,15 +422,7 @@ other parties do.
                                   "are there; only its owner can read it");
             options.add_options()("obtain", cli::Number(),
                                   "only take this many slots, for a later query");
-            AddBeyondPhiOptions(options);
-            AddEngineOption(options);
-            options.add_options()("party", cli::Texts(),
-                                  "with --engine only: ask the engine of this party (1); for an "
-                                  "engine of two servers given twice, offline first (those of the "
-                                  "configuration)");
-            options.add_options()("pad", cli::Number(),
-                                  "with --engine only: round the number of queries up to a "
-                                  "multiple of this (1)");
+            AddSourceOptions(options, kDefaultPad);
             options.add_options()("quiet", "print only errors on standard error");
           },
       .positional = "key",

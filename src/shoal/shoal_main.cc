@@ -18,8 +18,8 @@ int main(int argc, char** argv) {
       RosterSign(),     RosterAggregate(), RosterPins(),           RosterInspect(),
       TableBuild(),     TableInspect(),    TableVerify(),          TableSign(),
       TableAggregate(), TableSignEngine(), TableAggregateEngine(), Query(connect),
-      Prepare(connect), Updates(connect),  Simulate(connect),      Status(connect),
-      PlanCommand(),
+      Prepare(connect), Updates(connect),  Audit(connect),         Simulate(connect),
+      Status(connect),  PlanCommand(),
   };
   return shoal::cli::Main("shoal", "private lookups in public tables", commands, argc, argv);
 }

@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "src/audit/findings.h"
+#include "src/audit/osv.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
@@ -19,6 +21,7 @@
 #include "src/roster/roster.h"
 #include "src/roster/signing_record.h"
 #include "src/shoal/common.h"
+#include "src/shoal/format.h"
 #include "src/storage/file.h"
 #include "src/table/differences.h"
 #include "src/table/packages.h"
@@ -31,6 +34,7 @@ namespace shoal::commands {
 namespace {
 
 constexpr uint64_t kDefaultTableDays = 7;
+constexpr uint32_t kAdvisoriesRowBytes = 1024;
 constexpr uint64_t kSecondsADay = 24 * 3600;
 constexpr uint64_t kMaxShareBytes = uint64_t{1} << 37;
 
@@ -38,15 +42,40 @@ std::string SecondsOf(const Stopwatch& stopwatch) {
   return absl::StrFormat("%.2f s", stopwatch.Seconds());
 }
 
-absl::StatusOr<table::RecordSet> ReadRecords(const cli::Values& values) {
+// Records of advisories, each of which fits into a row.
+absl::StatusOr<table::RecordSet> ReadAdvisories(const std::string& directory, uint32_t row_bytes,
+                                                cli::Io& io) {
+  audit::OsvRecords osv;
+  SHOAL_RETURN_IF_ERROR(osv.AddDirectory(directory));
+  SHOAL_ASSIGN_OR_RETURN(table::RecordSet records, osv.Finish(row_bytes));
+  const audit::OsvRecords::Counts& counts = osv.counts();
+  io.err << counts.records << " OSV records, " << counts.withdrawn
+         << " of them withdrawn and left out: " << counts.advisories << " advisories about "
+         << counts.packages << " packages\n";
+  for (const auto& [ecosystem, left_out] : counts.unknown) {
+    io.err << "left out: " << left_out << " packages of " << Printable(ecosystem)
+           << ", whose versions `shoal audit` cannot compare\n";
+  }
+  if (counts.cut > 0) {
+    io.err << "of " << counts.cut << " packages a row of " << row_bytes
+           << " bytes does not hold all advisories: " << counts.not_listed
+           << " are not listed, but what they affect is (--row-bytes N lists more)\n";
+  }
+  return records;
+}
+
+absl::StatusOr<table::RecordSet> ReadRecords(const cli::Values& values, uint32_t row_bytes,
+                                             cli::Io& io) {
   const bool tsv = values.count("tsv") > 0, csv = values.count("csv") > 0;
-  const bool packages = values.count("packages") > 0;
-  if (tsv + csv + packages != 1) {
-    return cli::UsageError("one of --tsv, --csv and --packages says where the records come from");
+  const bool packages = values.count("packages") > 0, osv = values.count("osv") > 0;
+  if (tsv + csv + packages + osv != 1) {
+    return cli::UsageError(
+        "one of --tsv, --csv, --packages and --osv says where the records come from");
   }
   if (values.count("csv-header") > 0 && !csv)
     return cli::UsageError("--csv-header goes with --csv");
   if (packages) return table::ReadPackageIndex();
+  if (osv) return ReadAdvisories(values["osv"].as<std::string>(), row_bytes, io);
   const std::string path = values[tsv ? "tsv" : "csv"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   return tsv ? table::ParseTsv(text, path)
@@ -173,12 +202,25 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
       return cli::UsageError(absl::StrCat("--name: a table of packages is named ", name, " or ",
                                           name, "-.., by which `shoal updates` knows it"));
     }
+  } else if (values.count("osv") > 0) {
+    if (dense) return cli::UsageError("--layout: a table of advisories is hashed");
+    if (options.name.empty()) options.name = std::string(audit::kAdvisoriesTable);
+    if (!audit::IsAdvisoriesTable(options.name)) {
+      return cli::UsageError(absl::StrCat("--name: a table of advisories is named ",
+                                          audit::kAdvisoriesTable, " or ", audit::kAdvisoriesTable,
+                                          "-.., by which `shoal audit` knows it"));
+    }
+    // Records are cut to what a row holds, and so do not decide how long it is.
+    if (options.row_bytes == 0) {
+      options.row_bytes = earlier.has_value() ? earlier->content.row_bytes() : kAdvisoriesRowBytes;
+    }
   } else if (options.name.empty()) {
     return cli::UsageError("--name is missing");
   }
 
   const Stopwatch reading;
-  SHOAL_ASSIGN_OR_RETURN(const table::RecordSet records, ReadRecords(values));
+  SHOAL_ASSIGN_OR_RETURN(const table::RecordSet records,
+                         ReadRecords(values, options.row_bytes, io));
   io.err << "read " << records.size() << " records in " << SecondsOf(reading) << "\n";
   const Stopwatch building;
   SystemRandom random;
@@ -435,17 +477,19 @@ cli::Command TableBuild() {
       .summary = "build a table from records",
       .help =
           R"(Builds a table into a new directory, for the parties to sign. Records come from a TSV
-file (key, tab, value; \t \n \r \\ \xHH stand for bytes), from a CSV file of two
-fields, or from apt's package index on this machine (package name and newest version;
-name:architecture for foreign architectures). Keys have up to 4,096 bytes, values up to
-65,535. The longest record decides how long all rows are, if --row-bytes does not. The
-layout `hashed` takes any keys; `dense` takes the numbers 0 to n-1. With --previous, the
-table is the next epoch of one that all parties signed: rows that do not change keep
-their signatures, so that the parties sign the others alone. The keys of a hashed table
-keep their rows as far as these have room, so that little changes, and clients of a
-single-server engine fetch only that and not the whole hint. Standard error says
-whether the keys kept their rows. After the parties' keys have changed, --sign-all has
-every row signed. Without --previous the table is a new one, with an id of its own.
+file (key, tab, value; \t \n \r \\ \xHH stand for bytes), from a CSV file of two fields,
+from apt's package index on this machine (package name and newest version;
+name:architecture for foreign architectures), or, for `shoal audit`, from the OSV
+records below a directory (*.json): one key a package, with its advisories. Keys have up
+to 4,096 bytes, values up to 65,535. The longest record decides how long all rows are,
+if --row-bytes does not. The layout `hashed` takes any keys; `dense` takes the numbers 0
+to n-1. With --previous, the table is the next epoch of one that all parties signed:
+rows that do not change keep their signatures, so that the parties sign the others
+alone. The keys of a hashed table keep their rows as far as these have room, so that
+little changes, and clients of a single-server engine fetch only that and not the whole
+hint. Standard error says whether the keys kept their rows. After the parties' keys have
+changed, --sign-all has every row signed. Without --previous the table is a new one,
+with an id of its own.
 
 Within a term, --keep-rows keeps every key's row, whether the key is in the table or
 not, so that rows that clients have asked for can be answered from the new epoch. A key
@@ -456,6 +500,7 @@ key, row, bytes of key and value.
 )",
       .examples = R"(  shoal table build --packages --deployment demo --out table
   shoal table build --tsv words.tsv --name words --deployment demo --out t
+  shoal table build --osv advisories/ --deployment demo --out t
   shoal table build --csv prices.csv --csv-header --layout dense --name prices \
       --row-bytes 512 --deployment demo --out t
   shoal table build --packages --deployment demo --previous table --out table-2
@@ -468,8 +513,10 @@ key, row, bytes of key and value.
                 "csv", cli::File(), "records as CSV (RFC 4180)")(
                 "csv-header", "the CSV's first line is a header, not a record")(
                 "packages", "records from this machine's package index")(
+                "osv", cli::Directory(), "records from the OSV records below this directory")(
                 "layout", cli::Text(), "hashed (default) or dense")(
-                "name", cli::Text(), "the table's name (packages: debian-packages-ARCH)")(
+                "name", cli::Text(),
+                "the table's name (packages: debian-packages-ARCH; osv: advisories)")(
                 "deployment", cli::Text()->required(), "the deployment whose parties will sign it")(
                 "epoch", cli::Number(),
                 "number of this version, higher than all before (default 1, or the next)")(

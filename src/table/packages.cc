@@ -88,7 +88,7 @@ int ComparePart(absl::string_view a, absl::string_view b) {
 // The fields of a stanza that are used here. A field is empty if it is absent.
 struct Stanza {
   uint64_t line = 0;
-  absl::string_view package, version, architecture, status;
+  absl::string_view package, version, architecture, status, source;
 };
 
 // Calls visit(stanza) -> Status for every stanza of a deb822 text.
@@ -124,6 +124,7 @@ absl::Status ForEachStanza(absl::string_view text, const std::string& source, Vi
     if (name == "Version") stanza.version = value;
     if (name == "Architecture") stanza.architecture = value;
     if (name == "Status") stanza.status = value;
+    if (name == "Source") stanza.source = value;
   }
   if (stanza.line != 0) SHOAL_RETURN_IF_ERROR(visit(stanza));
   return absl::OkStatus();
@@ -140,7 +141,8 @@ absl::StatusOr<Package> PackageOf(const Stanza& stanza, const std::string& sourc
   }
   return Package{.name = std::string(stanza.package),
                  .version = std::string(stanza.version),
-                 .architecture = std::string(stanza.architecture)};
+                 .architecture = std::string(stanza.architecture),
+                 .source = std::string(stanza.source)};
 }
 
 // Standard output of a program, found on PATH, in the C locale.

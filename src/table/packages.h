@@ -31,6 +31,9 @@ struct Package {
   std::string name;
   std::string version;
   std::string architecture;
+  // The source package and its version, "glibc (2.36-9)", as the field Source has them. What it
+  // lacks is the same as the package's own.
+  std::string source = {};
   bool operator==(const Package&) const = default;
 };
 

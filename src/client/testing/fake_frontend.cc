@@ -141,14 +141,17 @@ void FakeFrontend::NextEpoch(size_t records, bool keep_rows) {
 void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
   table::RecordSet records("fake");
   const uint64_t later = epoch - options_.table_epoch;
-  for (size_t i = 0; i < count; ++i) {
+  for (const auto& [key, value] : options_.content) {
+    SHOAL_CHECK(records.Add(AsBytes(key), value, records.size() + 1).ok());
+  }
+  for (size_t i = 0; options_.content.empty() && i < count; ++i) {
     const std::string key = options_.dense ? absl::StrCat(i) : Key(i);
     SHOAL_CHECK(
         records.Add(AsBytes(key), AsBytes(Value(i, options_.values_stay ? 1 : 1 + later)), i + 1)
             .ok());
   }
   table::TableOptions table_options;
-  table_options.name = "fake table";
+  table_options.name = options_.table_name;
   table_options.deployment = "fake";
   std::optional<table::PreviousEpoch> previous;
   if (table_ != nullptr) {

@@ -1,0 +1,179 @@
+#include "src/audit/findings.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "src/audit/version.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::audit {
+namespace {
+
+// Where everybody can read on. Whoever opens it tells that site which package is meant.
+std::string Elsewhere(const Finding& about) {
+  return absl::StrCat("look for ", about.package, " of ", about.ecosystem,
+                      " in a copy of the advisories, or at osv.dev, which then knows that you did");
+}
+
+std::string Advisories(uint64_t count) {
+  return absl::StrCat(count, count == 1 ? " advisory" : " advisories");
+}
+
+}  // namespace
+
+absl::string_view StatusName(Finding::Status status) {
+  switch (status) {
+    case Finding::Status::kVulnerable:
+      return "vulnerable";
+    case Finding::Status::kUnclear:
+      return "unclear";
+    case Finding::Status::kUnchecked:
+      return "unchecked";
+    case Finding::Status::kUnverified:
+      return "unverified";
+  }
+  return "";
+}
+
+bool IsAdvisoriesTable(absl::string_view name) {
+  return absl::ConsumePrefix(&name, kAdvisoriesTable) && (name.empty() || name[0] == '-');
+}
+
+Audit::Audit(const Inventory& inventory) : unchecked_(inventory.unchecked) {
+  std::set<std::string> keys;
+  for (const Item& item : inventory.items) {
+    const auto key = PackageKey(item.ecosystem, item.name);
+    SHOAL_CHECK(key.ok() && OrderOf(item.ecosystem).has_value());  // else the reader skips it
+    Finding& subject = subjects_[{*key, item.version}];
+    subject.ecosystem = item.ecosystem;
+    subject.package = item.name;
+    subject.version = item.version;
+    if (std::ranges::find(subject.files, item.file) == subject.files.end()) {
+      subject.files.push_back(item.file);
+    }
+    keys.insert(*key);
+    keys.insert(item.ecosystem);
+    coverage_[item.ecosystem];
+  }
+  keys_.assign(keys.begin(), keys.end());
+}
+
+absl::Status Audit::Answer(size_t i, std::optional<BytesView> value) {
+  const std::string& key = keys_[i];
+  const auto ecosystem = coverage_.find(key);
+  if (ecosystem != coverage_.end()) {
+    if (value.has_value()) {
+      SHOAL_ASSIGN_OR_RETURN(ecosystem->second, DecodeCoverage(*value));
+    }
+    answers_[key] = std::nullopt;
+    return absl::OkStatus();
+  }
+  std::optional<PackageAdvisories> answer;
+  if (value.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(answer, DecodePackage(*value));
+  }
+  answers_[key] = std::move(answer);
+  return absl::OkStatus();
+}
+
+void Audit::Judge(const Finding& about, const PackageAdvisories& package,
+                  std::vector<Finding>& findings) const {
+  const Order order = *OrderOf(about.ecosystem);
+  const auto add = [&](Finding::Status status, const std::string& note) -> Finding& {
+    Finding finding = about;
+    finding.status = status;
+    finding.note = note;
+    findings.push_back(std::move(finding));
+    return findings.back();
+  };
+  if (about.version.empty()) {
+    const uint64_t count = package.listed.size() + package.more;
+    if (count > 0) {
+      add(Finding::Status::kUnclear, absl::StrCat("no version is pinned, and ", Advisories(count),
+                                                  count == 1 ? " is" : " are", " about some"));
+    }
+    return;
+  }
+  for (const Advisory& advisory : package.listed) {
+    const Judgement judgement = audit::Judge(order, about.version, advisory.affected);
+    if (judgement.verdict == Verdict::kNotAffected) continue;
+    const bool affected = judgement.verdict == Verdict::kAffected;
+    Finding& finding =
+        add(affected ? Finding::Status::kVulnerable : Finding::Status::kUnclear,
+            affected ? "" : "the versions that it is about cannot be compared with this one");
+    finding.id = advisory.id;
+    finding.alias = advisory.alias;
+    finding.fixed = judgement.fixed;
+  }
+  if (package.more == 0) return;
+  const Judgement rest = audit::Judge(order, about.version, package.rest);
+  if (rest.verdict == Verdict::kAffected) {
+    add(Finding::Status::kVulnerable,
+        absl::StrCat(Advisories(package.more),
+                     " more, of which at least one affects this version, did not fit into the "
+                     "table: ",
+                     Elsewhere(about)));
+  } else if (rest.verdict == Verdict::kUnclear) {
+    add(Finding::Status::kUnclear,
+        absl::StrCat(Advisories(package.more),
+                     " more did not fit into the table: ", Elsewhere(about)));
+  }
+}
+
+std::vector<Finding> Audit::Findings() const {
+  std::vector<Finding> findings;
+  for (const auto& [place, about] : subjects_) {
+    const auto& [key, version] = place;
+    const auto answer = answers_.find(key);
+    if (answer == answers_.end() || !answers_.contains(about.ecosystem)) {
+      Finding finding = about;
+      finding.status = Finding::Status::kUnverified;
+      finding.note = "no answer that could be verified";
+      findings.push_back(std::move(finding));
+    } else if (!coverage_.at(about.ecosystem).has_value()) {
+      Finding finding = about;
+      finding.status = Finding::Status::kUnchecked;
+      finding.note = absl::StrCat("the table has no advisories of ", about.ecosystem);
+      findings.push_back(std::move(finding));
+    } else if (answer->second.has_value()) {
+      Judge(about, *answer->second, findings);
+    }
+  }
+  for (const Unchecked& unchecked : unchecked_) {
+    Finding finding;
+    finding.status = Finding::Status::kUnchecked;
+    finding.package = unchecked.what;
+    finding.note = unchecked.why;
+    finding.files = {unchecked.file};
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+Audit::Counts Audit::Count(const std::vector<Finding>& findings) const {
+  Counts counts;
+  counts.packages = subjects_.size() + unchecked_.size();
+  // The first status of each package is the worst that it can have beside "unclear".
+  std::map<std::pair<std::string, std::string>, Finding::Status> worst;
+  for (const Finding& finding : findings) {
+    if (finding.ecosystem.empty()) {
+      ++counts.unchecked;
+      continue;
+    }
+    const auto key = PackageKey(finding.ecosystem, finding.package);
+    const auto [place, is_new] = worst.try_emplace({*key, finding.version}, finding.status);
+    if (!is_new) place->second = std::min(place->second, finding.status);
+  }
+  for (const auto& [place, status] : worst) {
+    counts.vulnerable += status == Finding::Status::kVulnerable;
+    counts.unclear += status == Finding::Status::kUnclear;
+    counts.unchecked += status == Finding::Status::kUnchecked;
+    counts.unverified += status == Finding::Status::kUnverified;
+  }
+  return counts;
+}
+
+}  // namespace shoal::audit

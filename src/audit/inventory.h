@@ -1,0 +1,91 @@
+// What is installed or locked: packages with their versions, from the files in which package
+// managers keep them.
+#ifndef SHOAL_SRC_AUDIT_INVENTORY_H_
+#define SHOAL_SRC_AUDIT_INVENTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace shoal::audit {
+
+struct Item {
+  std::string ecosystem;  // as in OSV records; one that OrderOf knows
+  std::string name;       // as the file has it
+  std::string version;
+  std::string file;
+  bool operator==(const Item&) const = default;
+};
+
+// Something that a file names and that cannot be looked up, and why: it must not read as clean.
+struct Unchecked {
+  std::string what;
+  std::string why;
+  std::string file;
+  bool operator==(const Unchecked&) const = default;
+};
+
+struct Inventory {
+  std::vector<Item> items;
+  std::vector<Unchecked> unchecked;
+  // What the files name of their own project: it has no advisories of others.
+  uint64_t own = 0;
+};
+
+enum class Format {
+  kDpkgStatus,      // /var/lib/dpkg/status
+  kRequirements,    // requirements.txt, pip's
+  kPythonMetadata,  // METADATA of a .dist-info, PKG-INFO of an .egg-info
+  kPoetryLock,
+  kPackageLock,  // npm's package-lock.json and npm-shrinkwrap.json, versions 1 to 3
+  kCargoLock,
+  kGoSum,
+  kCycloneDx,  // JSON
+  kSpdxJson,
+  kSpdxTagValue,
+};
+
+// "poetry.lock", for people.
+absl::string_view FormatName(Format format);
+
+// The format of a file, by its name, and for a name that says nothing by its content.
+// INVALID_ARGUMENT names those that are known.
+absl::StatusOr<Format> DetectFormat(absl::string_view name, absl::string_view content);
+
+// Adds what a file names. `distribution` is the ecosystem of Debian packages ("Debian:12"); if it
+// is empty, those of a dpkg status file are an error, and those of an SBOM that do not name theirs
+// are unchecked. INVALID_ARGUMENT "FILE:LINE: .." for what is not of the format; RESOURCE_EXHAUSTED
+// beyond kMaxItems.
+inline constexpr size_t kMaxItems = size_t{1} << 20;
+absl::Status ParseInventory(Format format, absl::string_view content, const std::string& file,
+                            const std::string& distribution, Inventory& inventory);
+
+// Adds what a path names: a file, or a directory with files of known names, with *.dist-info and
+// *.egg-info, or with lib/python*/site-packages that has these (a virtual environment). NOT_FOUND
+// for a directory with nothing of that; RESOURCE_EXHAUSTED for a file of more than kMaxFileBytes.
+inline constexpr size_t kMaxFileBytes = size_t{1} << 26;
+absl::Status ReadInventory(const std::string& path, const std::string& distribution,
+                           Inventory& inventory);
+
+// The ecosystem of this machine's Debian packages by the content of /etc/os-release: "Debian:12",
+// "Ubuntu:22.04:LTS". Empty if it is of another system.
+std::string DistributionOf(absl::string_view os_release);
+
+// A package URL: pkg:TYPE/NAMESPACE/NAME@VERSION?QUALIFIERS.
+struct PackageUrl {
+  std::string type, space, name, version;
+  // Of a Debian package: the qualifiers `distro`, and `upstream`, its source package.
+  std::string distro, upstream;
+};
+// Nothing if it is none.
+std::optional<PackageUrl> ParsePackageUrl(absl::string_view text);
+
+}  // namespace shoal::audit
+
+#endif  // SHOAL_SRC_AUDIT_INVENTORY_H_

@@ -1,0 +1,66 @@
+// JSON from outside, in bounded depth, with the place of what is wrong.
+#ifndef SHOAL_SRC_AUDIT_JSON_H_
+#define SHOAL_SRC_AUDIT_JSON_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "boost/json.hpp"
+
+namespace shoal::audit {
+
+// A value of a parsed text, with the way to it: "affected[3].ranges[0]". It may be one that is not
+// there: a member that an object lacks, or null. Views into the JsonText, which must outlive it.
+class JsonView {
+ public:
+  bool exists() const { return value_ != nullptr && !value_->is_null(); }
+  bool is_array() const { return exists() && value_->is_array(); }
+
+  // All return INVALID_ARGUMENT "SOURCE: WAY: .." for a value of another type. A value that is not
+  // there has no members and no items, and is the empty text.
+  absl::StatusOr<JsonView> Get(absl::string_view name) const;
+  absl::StatusOr<std::vector<JsonView>> Items() const;
+  struct Member;
+  absl::StatusOr<std::vector<Member>> Members() const;
+  absl::StatusOr<absl::string_view> Text() const;
+  // False if it is not there.
+  absl::StatusOr<bool> Bool() const;
+
+  absl::Status Wrong(absl::string_view what) const;
+
+ private:
+  friend class JsonText;
+  JsonView(const boost::json::value* value, std::string way, const std::string* source)
+      : value_(value), way_(std::move(way)), source_(source) {}
+
+  const boost::json::value* value_;
+  std::string way_;
+  const std::string* source_;
+};
+
+struct JsonView::Member {
+  absl::string_view name;
+  JsonView value;
+};
+
+class JsonText {
+ public:
+  // One JSON value (RFC 8259) of UTF-8, at most 64 deep; a byte order mark is skipped.
+  // INVALID_ARGUMENT "SOURCE:LINE:COLUMN: ..".
+  static absl::StatusOr<JsonText> Parse(absl::string_view text, std::string source);
+
+  JsonView root() const { return JsonView(value_.get(), "", source_.get()); }
+
+ private:
+  JsonText() = default;
+  std::unique_ptr<std::string> source_;
+  std::unique_ptr<boost::json::value> value_;
+};
+
+}  // namespace shoal::audit
+
+#endif  // SHOAL_SRC_AUDIT_JSON_H_
