@@ -11,8 +11,8 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-_FOLDERS = ("src", "docs", "scripts", "experiments", "configs", "third_party")
-_SKIPPED = {"results", "__pycache__", "study-results"}
+_FOLDERS = ("src", "docs", "scripts", "experiments", "configs", "packaging", "third_party")
+_SKIPPED = {"results", "__pycache__", "study-results", "packages"}
 # Files of languages with "//" comments and with "#" comments.
 _SLASHES = (".cc", ".h", ".proto", ".rs")
 _HASHES = (".py", ".sh", ".textproto", ".bzl", "BUILD")

@@ -14,6 +14,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "src/base/sodium_init.h"
 #include "src/base/version.h"
+#include "src/cli/json.h"
 
 namespace shoal::cli {
 namespace {
@@ -22,6 +23,17 @@ namespace po = boost::program_options;
 
 constexpr char kUsagePayload[] = "shoal/usage-error";
 constexpr char kIncompletePayload[] = "shoal/incomplete";
+
+constexpr struct {
+  ExitCode code;
+  const char* meaning;
+} kExitCodes[] = {
+    {kExitOk, "done"},
+    {kExitFailed, "failed"},
+    {kExitUsage, "wrong usage"},
+    {kExitVerification, "something to be trusted is not"},
+    {kExitIncomplete, "not all that was asked is known yet"},
+};
 
 std::vector<std::string> Words(const std::string& name) { return absl::StrSplit(name, ' '); }
 
@@ -53,6 +65,49 @@ void PrintCommandHelp(const std::string& program, const Command& command, const 
   if (!command.help.empty() && command.help.back() != '\n') out << "\n";
   out << "\n" << options;
   if (!command.examples.empty()) out << "\nExamples:\n" << command.examples;
+}
+
+std::string DescriptionOf(const Command& command) {
+  Options declared;
+  if (command.options) command.options(declared);
+  std::vector<std::string> options;
+  for (const auto& option : declared.options()) {
+    const po::value_semantic& value = *option->semantic();
+    options.push_back(JsonObject()
+                          .Text("name", option->long_name())
+                          .Text("value", value.max_tokens() == 0 ? "" : value.name())
+                          .Bool("required", value.is_required())
+                          .Text("text", option->description())
+                          .Take());
+  }
+  return JsonObject()
+      .Text("name", command.name)
+      .Text("summary", command.summary)
+      .Text("help", command.help)
+      .Text("examples", command.examples)
+      .Text("positional", command.positional)
+      .Raw("options", JsonArray(options))
+      .Take();
+}
+
+// One line of JSON that says all that --help says, of every command: man pages and completions are
+// made of it.
+void Describe(const std::string& program, const std::string& summary,
+              std::span<const Command> commands, std::ostream& out) {
+  std::vector<std::string> exit_codes, described;
+  for (const auto& [code, meaning] : kExitCodes) {
+    if (code == kExitIncomplete && commands.size() == 1) continue;  // parties ask for nothing
+    exit_codes.push_back(JsonObject().Integer("code", code).Text("meaning", meaning).Take());
+  }
+  for (const Command& command : commands) described.push_back(DescriptionOf(command));
+  out << JsonObject()
+             .Text("program", program)
+             .Text("version", kVersion)
+             .Text("summary", summary)
+             .Raw("exit_codes", JsonArray(exit_codes))
+             .Raw("commands", JsonArray(described))
+             .Take()
+      << "\n";
 }
 
 ExitCode UsageFailure(const std::string& program, const std::string& command,
@@ -177,8 +232,13 @@ ExitCode RunProgram(const std::string& program, const std::string& summary,
     out << program << ": " << summary << "\n\nCommands:\n";
     PrintCommands(commands, "", out);
     out << "\nEach has --help. Results go to standard output, the rest to standard error.\n"
-           "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 something to be trusted is not,\n"
-           "4 not all that was asked is known yet.\n";
+           "Exit codes:";
+    absl::string_view separator = " ";
+    for (const auto& [code, meaning] : kExitCodes) {
+      out << separator << code << " " << meaning;
+      separator = ", ";
+    }
+    out << ".\n";
   };
   if (arguments.empty()) {
     print_help(io.err);
@@ -190,6 +250,10 @@ ExitCode RunProgram(const std::string& program, const std::string& summary,
   }
   if (arguments[0] == "--version") {
     io.out << program << " " << kVersion << "\n";
+    return kExitOk;
+  }
+  if (arguments[0] == "--describe") {
+    Describe(program, summary, commands, io.out);
     return kExitOk;
   }
   // The longest name wins: "table build" before "table".
@@ -256,6 +320,10 @@ int MainOfOne(const Command& command, int argc, const char* const* argv) {
   Io io = ProcessIo();
   if (arguments.size() == 1 && arguments[0] == "--version") {
     io.out << command.name << " " << kVersion << "\n";
+    return kExitOk;
+  }
+  if (arguments.size() == 1 && arguments[0] == "--describe") {
+    Describe(command.name, command.summary, std::span(&command, 1), io.out);
     return kExitOk;
   }
   Command nameless = command;

@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/version.h"
 #include "src/cli/progress.h"
 
 namespace shoal::cli {
@@ -89,6 +91,27 @@ TEST(RunProgram, PrintsHelpOnStandardOutput) {
   EXPECT_NE(result.out.find("prog greet --name Ada"), std::string::npos);
   EXPECT_EQ(RunShoal({"file", "--help"}).code, kExitOk);
   EXPECT_NE(RunShoal({"--version"}).out.find("prog 0."), std::string::npos);
+}
+
+TEST(RunProgram, DescribesItselfForManPages) {
+  const Result result = RunShoal({"--describe"});
+  EXPECT_EQ(result.code, kExitOk);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(
+      result.out,
+      absl::StrCat(R"({"program":"prog","version":")", kVersion, R"(","summary":"a program",)",
+                   R"("exit_codes":[{"code":0,"meaning":"done"},{"code":1,"meaning":"failed"},)",
+                   R"({"code":2,"meaning":"wrong usage"},)",
+                   R"({"code":3,"meaning":"something to be trusted is not"},)",
+                   R"({"code":4,"meaning":"not all that was asked is known yet"}],)",
+                   R"("commands":[{"name":"greet","summary":"say hello","help":"Says hello.\n",)",
+                   R"("examples":"  prog greet --name Ada\n","positional":"","options":[)",
+                   R"({"name":"name","value":"TEXT","required":true,"text":"whom"},)",
+                   R"({"name":"times","value":"N","required":false,"text":"often"},)",
+                   R"({"name":"voice","value":"TEXT","required":false,"text":"low or loud"}]},)",
+                   R"({"name":"file check","summary":"end with an error","help":"","examples":"",)",
+                   R"("positional":"file","options":[)",
+                   R"({"name":"file","value":"FILE","required":false,"text":"which"}]}]})", "\n"));
 }
 
 TEST(RunProgram, WrongUsageIsTwo) {

@@ -1,0 +1,31 @@
+"""The version of what is packed: src/base/version.h says it, and CHANGELOG.md whether it is released."""
+
+import re
+
+
+def program_version(tree):
+    """What every program answers to --version."""
+    with open(f"{tree}/src/base/version.h", encoding="utf-8") as file:
+        return re.search(r'kVersion\[\] = "([0-9.]+)"', file.read())[1]
+
+
+def is_released(tree):
+    """Whether CHANGELOG.md has a heading for the version; otherwise its next version has to be this one.
+
+    Raises ValueError if the two files contradict each other.
+    """
+    version = program_version(tree)
+    with open(f"{tree}/CHANGELOG.md", encoding="utf-8") as file:
+        text = file.read()
+    newest, body = re.search(r"^## (\S+).*\n([^#]*)", text, flags=re.MULTILINE).groups()
+    if newest == version:
+        return True
+    if newest == "Unreleased" and f"The next version is {version}." in body:
+        return False
+    raise ValueError(f"src/base/version.h says {version}, and CHANGELOG.md begins with {newest}: {body.strip()[:60]}")
+
+
+def package_version(tree, commit, day):
+    """Debian's version. What is not released yet comes before what will be."""
+    version = program_version(tree)
+    return version if is_released(tree) else f"{version}~git{day.replace('-', '')}.{commit[:8]}"
