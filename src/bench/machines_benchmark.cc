@@ -7,8 +7,8 @@
 // `offline` runs noise, offline stage and commitments with real onions. What machines of a party
 // pass to each other is sealed and goes through queues in memory.
 //
-// `online` runs the online stage of both parties, with the TLS connections between them over
-// loopback, as shoald makes them. Clients are left out. The offline stage's output is made up, as
+// `online` runs the online stage of both parties, over TLS on loopback as shoald does, with the
+// connections of the offline stage. Clients are left out. The offline stage's output is made up, as
 // it would take most of the time. Answers are checked.
 //
 // Prints processor time. Under callgrind (--instr-atstart=no) it counts instructions: `offline`
@@ -50,6 +50,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
+#include "src/round/header.h"
 #include "src/server/journal.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
@@ -437,6 +438,10 @@ class Backends {
         // As PeerService serves a party of one machine.
         auto server =
             net::Server::Start(std::move(options), [this](wire::Frame request, net::Reply reply) {
+              if (request.type == wire::FrameType::kOffline) {
+                reply(wire::MakeFrame(request.type, wire::OfflineResponse()));
+                return;
+              }
               auto queries = std::make_shared<Bytes>(std::move(request.bulk));
               auto shared = std::make_shared<net::Reply>(std::move(reply));
               calls_.Spawn([this, queries, shared] {
@@ -458,20 +463,24 @@ class Backends {
           .spools = &spools_,
           .most_records = [this] { return positions_; },
           .open = [](const Digest&) { return absl::OkStatus(); },
+          // Only takes the list, as its connections are those of the online stage.
           .offline = [](const wire::SignedHeader&, const ListPart&,
                         uint64_t) -> absl::StatusOr<shoald::PartStages::RunOffline> {
-            return absl::UnimplementedError("offline");
+            return [](ByteSource& onions) { return ReadAll(onions).status(); };
           },
           .online = [this, rank](
                         const Digest&, const ListPart& slice, uint64_t,
                         Bytes queries) { return answer_(rank, slice, std::move(queries)); }}));
       services_.push_back(
           std::make_unique<shoald::PeerService>(nullptr, nullptr, stages_.back().get()));
-      auto server = net::Server::Start(
-          std::move(options),
-          [service = services_.back().get()](wire::Frame request, net::Reply reply) {
-            service->Handle(std::move(request), std::move(reply));
-          });
+      shoald::PeerService* const service = services_.back().get();
+      options.sink = [service](const wire::Frame& request, uint64_t bulk_bytes) {
+        return service->Sink(request, bulk_bytes);
+      };
+      auto server = net::Server::Start(std::move(options),
+                                       [service](wire::Frame request, net::Reply reply) {
+                                         service->Handle(std::move(request), std::move(reply));
+                                       });
       SHOAL_CHECK(server.ok());
       servers_.push_back(*std::move(server));
     }
@@ -512,9 +521,22 @@ class Backends {
   std::vector<std::unique_ptr<net::Server>> servers_;
 };
 
+// Sends what stands for a machine's run of the list of onions.
+absl::Status SendList(const wire::SignedHeader& header, shoald::RemoteLink& link, uint64_t next,
+                      const Machine& machine, const Machines& all) {
+  const OnlineMaterial& material = machine.material;
+  auto onions =
+      std::make_unique<BytesSource>(Bytes(material.next_positions * onion::OnionBytes(1)));
+  if (all.count() == 1) return link.Offline(header, std::move(onions));
+  return link.OfflineRun(header,
+                         {all.rank(), 1, {next, material.first_place, material.next_positions}},
+                         std::move(onions));
+}
+
 // The online stage of a machine of party 1.
 absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::RemoteLink& link,
-                         uint64_t next, BytesView encoded, Machine& machine, Machines& all) {
+                         const Digest& round_id, uint64_t next, BytesView encoded, Machine& machine,
+                         Machines& all) {
   const RoundContext& context = round.context(1);
   const Resources resources = machine.resources(all);
   OnlineMaterial& material = machine.material;
@@ -536,9 +558,9 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::R
   std::unique_ptr<ByteSource> answers;
   if (batch.has_value()) {
     const ListPart run = {next, material.first_place, material.next_positions};
-    SHOAL_ASSIGN_OR_RETURN(answers, link.OnlineRun({}, {all.rank(), 1, run}, *batch));
+    SHOAL_ASSIGN_OR_RETURN(answers, link.OnlineRun(round_id, {all.rank(), 1, run}, *batch));
   } else {
-    SHOAL_ASSIGN_OR_RETURN(answers, link.Online({}, std::move(machine.forwarding.queries)));
+    SHOAL_ASSIGN_OR_RETURN(answers, link.Online(round_id, std::move(machine.forwarding.queries)));
   }
   SHOAL_ASSIGN_OR_RETURN(
       AnswerIntake intake,
@@ -656,10 +678,16 @@ int MeasureOnline(const Sizes& sizes) {
           [&](const Digest&) -> absl::StatusOr<uint64_t> { return answer_bytes; },
           std::chrono::hours(1), 0, &machine->spools));
     }
+    // The connections are made in a round's offline stage, by the list.
+    const wire::SignedHeader header;
+    const Digest round_id = round::RoundId(header.header());
+    Expect(LocalCluster(sizes.machines).Run([&](Machines& all) {
+      return SendList(header, *links[all.rank()], next, *front[all.rank()], all);
+    }));
     const Stopwatch cpu(Stopwatch::kProcess);
     CALLGRIND_START_INSTRUMENTATION;
     results = cluster.Run([&](Machines& all) {
-      return RunOnlineAt(round, front_macs, *links[all.rank()], next, encoded[all.rank()],
+      return RunOnlineAt(round, front_macs, *links[all.rank()], round_id, next, encoded[all.rank()],
                          *front[all.rank()], all);
     });
     CALLGRIND_STOP_INSTRUMENTATION;

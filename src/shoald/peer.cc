@@ -80,10 +80,10 @@ RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* ide
              .machines = next_.machines,
              .answer_bytes = answer_bytes_,
              .call =
-                 [this](uint32_t machine, wire::Frame request, ByteSource* bulk,
-                        uint64_t answer_bulk_bytes, std::function<bool()> over) {
+                 [this](const Digest& round_id, uint32_t machine, wire::Frame request,
+                        ByteSource* bulk, uint64_t answer_bulk_bytes, std::function<bool()> over) {
                    return CallStage(
-                       machine, request, bulk, answer_bulk_bytes,
+                       round_id, machine, request, bulk, answer_bulk_bytes,
                        [this, over = std::move(over)] { return cancelled_ || over(); });
                  },
              .spools = spools}) {}
@@ -120,26 +120,41 @@ std::function<bool()> RemoteLink::Over(const Digest& round_id) const {
 
 absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLite& request,
                               google::protobuf::MessageLite& response,
-                              std::chrono::milliseconds limit, std::function<bool()> cancelled,
-                              ByteSource* bulk, uint32_t machine) const {
+                              std::chrono::milliseconds limit,
+                              std::function<bool()> cancelled) const {
   const Deadline deadline = After(limit);
-  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, std::move(cancelled), machine));
-  const absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
-      wire::MakeFrame(type, request), bulk,
+  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, std::move(cancelled)));
+  const absl::StatusOr<wire::Frame> answer = connection->Call(
+      wire::MakeFrame(type, request),
       {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, Left(deadline));
-  if (!answer.ok()) return Named(answer.status(), machine);
-  return wire::ParseFrame(answer->frame, type, response);
+  if (!answer.ok()) return Named(answer.status());
+  return wire::ParseFrame(*answer, type, response);
 }
 
-absl::StatusOr<RunCalls::Answer> RemoteLink::CallStage(uint32_t machine, const wire::Frame& request,
-                                                       ByteSource* bulk, uint64_t answer_bulk_bytes,
-                                                       std::function<bool()> cancelled) const {
+absl::StatusOr<RunCalls::Answer> RemoteLink::CallStage(const Digest& round_id, uint32_t machine,
+                                                       const wire::Frame& request, ByteSource* bulk,
+                                                       uint64_t answer_bulk_bytes,
+                                                       std::function<bool()> cancelled) {
   const Deadline deadline = After(stage_limit_);
-  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(deadline, std::move(cancelled), machine));
+  const bool is_list = request.type == FrameType::kOffline;
+  std::unique_ptr<net::Connection> connection;
+  if (!is_list) connection = kept_.Take(round_id, machine);
+  if (connection != nullptr) {
+    connection->SetCancelled(std::move(cancelled));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(connection, Connect(deadline, std::move(cancelled), machine));
+  }
   absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
       request, bulk, {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = answer_bulk_bytes},
       Left(deadline));
+  // A call over a kept connection is not made again over a new one: the other machine may have
+  // taken it. The link has broken, as it can at any time, and the frontend repeats the stage.
   if (!answer.ok()) return Named(answer.status(), machine);
+  if (is_list) {  // no bulk
+    kept_.Keep(round_id, machine, std::move(connection));
+    return RunCalls::Answer{.frame = std::move(answer->frame),
+                            .bulk = std::make_unique<BytesSource>(Bytes())};
+  }
   return RunCalls::Answer{
       .frame = std::move(answer->frame),
       .bulk = std::make_unique<OwnedBulk>(
@@ -164,9 +179,12 @@ absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
   if (next_.machines > 1) return runs_.Offline(header, std::move(onions));
   wire::OfflineRequest request;
   *request.mutable_header() = header;
+  const Digest round_id = round::RoundId(header.header());
+  SHOAL_ASSIGN_OR_RETURN(const RunCalls::Answer answer,
+                         CallStage(round_id, 0, wire::MakeFrame(FrameType::kOffline, request),
+                                   onions.get(), 0, Over(round_id)));
   wire::OfflineResponse response;
-  return Call(FrameType::kOffline, request, response, stage_limit_,
-              Over(round::RoundId(header.header())), onions.get());
+  return wire::ParseFrame(answer.frame, FrameType::kOffline, response);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& round_id,
@@ -178,8 +196,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& rou
   const uint64_t expected = CountOf(queries) * answer_bytes;
   SHOAL_ASSIGN_OR_RETURN(
       RunCalls::Answer answer,
-      CallStage(0, wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
-                expected, Over(round_id)));
+      CallStage(round_id, 0, wire::MakeFrame(FrameType::kOnline, request, std::move(queries)),
+                nullptr, expected, Over(round_id)));
   wire::OnlineResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
   return std::move(answer.bulk);
@@ -220,6 +238,10 @@ absl::StatusOr<server::ListAnswer> RemoteLink::Live(const wire::SignedLiveRounds
   wire::LiveRoundsResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(*answer, FrameType::kLiveRounds, response));
   return server::ListAnswerOf(response);
+}
+
+void RemoteLink::CloseEnded() {
+  kept_.End([this](const Digest& round_id) { return !answer_bytes_(round_id).ok(); });
 }
 
 absl::StatusOr<wire::PartyStatesResponse> RemoteLink::States(

@@ -195,9 +195,13 @@ size_t ConnectionsThatFit(size_t wanted) {
 // The rounds of a party that the frontend has forgotten, or cannot reach, end by themselves.
 class Expiry {
  public:
-  explicit Expiry(server::Party* party)
-      : thread_([this, party] {
-          while (Wait(std::chrono::seconds(1))) party->EndExpired();
+  // `next`: the link to the next party, null at the last one.
+  Expiry(server::Party* party, RemoteLink* next)
+      : thread_([this, party, next] {
+          while (Wait(std::chrono::seconds(1))) {
+            party->EndExpired();
+            if (next != nullptr) next->CloseEnded();
+          }
         }) {}
   ~Expiry() {
     {
@@ -664,7 +668,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   std::optional<OwnSteps> own_steps;
   std::unique_ptr<MachineControl> control;  // at one of several machines
   std::optional<AllSteps> all_steps;        // at party 1's head, if it has several
-  const Expiry expiry(party.get());
+  const Expiry expiry(party.get(), next.get());
   std::unique_ptr<ChainWatch> chain;
   std::unique_ptr<ClientService> clients;
   std::unique_ptr<PartStages> parts;  // if this party or the one before has several machines
@@ -725,6 +729,8 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
     SHOAL_ASSIGN_OR_RETURN(engines_server,
                            ListenForEngines(*pir_service, config, roster, listen, monitoring));
   }
+  // Of the port for the party before alone: strangers rest for less.
+  if (config.party() != 1) listen.idle_timeout = PeerService::kIdle;
   const std::string address = listen.address;
   const auto begin_to_serve = [&]() -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
