@@ -421,7 +421,7 @@ void AskRows(const Sizes& sizes, const Party& back, Party& front) {
 class Backends {
  public:
   using Answer = std::function<absl::StatusOr<std::unique_ptr<ByteSource>>(
-      uint32_t rank, const ListPart& slice, Bytes queries)>;
+      uint32_t rank, const ListPart& slice, BytesView encoded, wire::QueryBatch queries)>;
 
   Backends(uint32_t machines, uint64_t positions, Answer answer)
       : machines_(machines), positions_(positions), answer_(std::move(answer)) {
@@ -445,7 +445,9 @@ class Backends {
               auto queries = std::make_shared<Bytes>(std::move(request.bulk));
               auto shared = std::make_shared<net::Reply>(std::move(reply));
               calls_.Spawn([this, queries, shared] {
-                auto answers = answer_(0, {positions_, 0, positions_}, std::move(*queries));
+                auto batch = wire::DecodeQueryBatch(*queries, static_cast<uint32_t>(positions_));
+                SHOAL_CHECK(batch.ok());
+                auto answers = answer_(0, {positions_, 0, positions_}, *queries, *std::move(batch));
                 SHOAL_CHECK(answers.ok());
                 (*shared)(wire::MakeFrame(wire::FrameType::kOnline, wire::OnlineResponse()),
                           *std::move(answers));
@@ -468,19 +470,21 @@ class Backends {
                         uint64_t) -> absl::StatusOr<shoald::PartStages::RunOffline> {
             return [](ByteSource& onions) { return ReadAll(onions).status(); };
           },
-          .online = [this, rank](
-                        const Digest&, const ListPart& slice, uint64_t,
-                        Bytes queries) { return answer_(rank, slice, std::move(queries)); }}));
+          .online =
+              [this, rank](const Digest&, const ListPart& slice, uint64_t,
+                           wire::QueryBatch queries) {
+                return answer_(rank, slice, {}, std::move(queries));
+              }}));
       services_.push_back(
           std::make_unique<shoald::PeerService>(nullptr, nullptr, stages_.back().get()));
       shoald::PeerService* const service = services_.back().get();
       options.sink = [service](const wire::Frame& request, uint64_t bulk_bytes) {
         return service->Sink(request, bulk_bytes);
       };
-      auto server = net::Server::Start(std::move(options),
-                                       [service](wire::Frame request, net::Reply reply) {
-                                         service->Handle(std::move(request), std::move(reply));
-                                       });
+      auto server =
+          net::Server::Start(std::move(options), [service](wire::Frame request, net::Reply reply) {
+            service->Handle(std::move(request), std::move(reply));
+          });
       SHOAL_CHECK(server.ok());
       servers_.push_back(*std::move(server));
     }
@@ -546,17 +550,12 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::R
                                       *resources.pool));
   SHOAL_ASSIGN_OR_RETURN(machine.forwarding,
                          ForwardQueries(context, material, machine.queries, resources));
-  // For several machines the message is cut, and its digest is over parts of it.
-  std::optional<wire::QueryBatch> batch;
-  if (all.count() > 1) {
-    SHOAL_ASSIGN_OR_RETURN(
-        batch, wire::DecodeQueryBatch(machine.forwarding.queries, material.next_positions));
-  }
+  const auto& batch = machine.forwarding.batch;
   SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesOutput], machine.forwarding.queries,
-                                      batch.has_value() ? &*batch : nullptr, material.layout.places,
-                                      StoreAt(all), all, *resources.pool));
+                                      batch.get(), material.layout.places, StoreAt(all), all,
+                                      *resources.pool));
   std::unique_ptr<ByteSource> answers;
-  if (batch.has_value()) {
+  if (batch != nullptr) {
     const ListPart run = {next, material.first_place, material.next_positions};
     SHOAL_ASSIGN_OR_RETURN(answers, link.OnlineRun(round_id, {all.rank(), 1, run}, *batch));
   } else {
@@ -585,16 +584,17 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::R
   return absl::OkStatus();
 }
 
-// The same at party 2.
+// The same at party 2. `encoded` is that of the queries, for a party of one machine alone.
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerAt(const PracticeRound& round, const Macs& macs,
-                                                     const AnswerTable& table,
-                                                     const ListPart& slice, Bytes queries,
-                                                     Machine& machine, Machines& all) {
+                                                     const AnswerTable& table, BytesView encoded,
+                                                     const ListPart& slice,
+                                                     wire::QueryBatch queries, Machine& machine,
+                                                     Machines& all) {
   const Resources resources = machine.resources(all);
   const OnlineMaterial& material = machine.material;
   SHOAL_CHECK(slice.first == material.first_position && slice.count == material.positions);
-  SHOAL_ASSIGN_OR_RETURN(machine.queries, wire::DecodeQueryBatch(queries, material.positions));
-  SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesInput], queries, &machine.queries,
+  machine.queries = std::move(queries);
+  SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesInput], encoded, &machine.queries,
                                       material.layout.positions, StoreAt(all), all,
                                       *resources.pool));
   SHOAL_ASSIGN_OR_RETURN(auto source, AnswerQueries(round.context(2), round.secrets(2), material,
@@ -665,11 +665,12 @@ int MeasureOnline(const Sizes& sizes) {
   std::vector<absl::Status> results;
   double cpu_s = 0;
   {
-    Backends backends(sizes.machines, next,
-                      [&](uint32_t rank, const ListPart& slice, Bytes queries) {
-                        return AnswerAt(round, back_macs, {table, sizes.rows}, slice,
-                                        std::move(queries), *back[rank], *lenders[rank]);
-                      });
+    Backends backends(
+        sizes.machines, next,
+        [&](uint32_t rank, const ListPart& slice, BytesView asked, wire::QueryBatch queries) {
+          return AnswerAt(round, back_macs, {table, sizes.rows}, asked, slice, std::move(queries),
+                          *back[rank], *lenders[rank]);
+        });
     const roster::Party to = backends.party(random);
     std::vector<std::unique_ptr<shoald::RemoteLink>> links;
     for (const auto& machine : front) {

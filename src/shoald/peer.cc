@@ -498,12 +498,15 @@ PartStages::Options PartsOf(server::ChainNode& node, uint32_t senders, SpoolPlac
       },
       .online = [&node, &party, spools](
                     const Digest& id, const server::ListPart& slice, uint64_t attempt,
-                    Bytes queries) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
-        SHOAL_ASSIGN_OR_RETURN(
-            auto answers,
-            node.Online(id, std::move(queries), {.attempt = attempt, .records = slice.records}));
-        return party.has_several_machines() ? Made(std::move(answers), *spools)
-                                            : std::move(answers);
+                    wire::QueryBatch queries) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
+        const server::StageTry stage = {.attempt = attempt, .records = slice.records};
+        if (!party.has_several_machines()) {
+          Bytes encoded = wire::EncodeQueryBatch(queries, static_cast<uint32_t>(slice.count));
+          queries = {};  // frees memory
+          return node.Online(id, std::move(encoded), stage);
+        }
+        SHOAL_ASSIGN_OR_RETURN(auto answers, node.Online(id, std::move(queries), stage));
+        return Made(std::move(answers), *spools);
       },
   };
 }
