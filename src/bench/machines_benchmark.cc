@@ -7,8 +7,8 @@
 // `offline` runs noise, offline stage and commitments with real onions. What machines of a party
 // pass to each other is sealed and goes through queues in memory.
 //
-// `online` runs the online stage of both parties, with the TLS connections between them over
-// loopback, as shoald makes them. Clients are left out. The offline stage's output is made up, as
+// `online` runs the online stage of both parties, over TLS on loopback as shoald does, with the
+// connections of the offline stage. Clients are left out. The offline stage's output is made up, as
 // it would take most of the time. Answers are checked.
 //
 // Prints processor time. Under callgrind (--instr-atstart=no) it counts instructions: `offline`
@@ -50,6 +50,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
+#include "src/round/header.h"
 #include "src/server/journal.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
@@ -420,7 +421,7 @@ void AskRows(const Sizes& sizes, const Party& back, Party& front) {
 class Backends {
  public:
   using Answer = std::function<absl::StatusOr<std::unique_ptr<ByteSource>>(
-      uint32_t rank, const ListPart& slice, Bytes queries)>;
+      uint32_t rank, const ListPart& slice, BytesView encoded, wire::QueryBatch queries)>;
 
   Backends(uint32_t machines, uint64_t positions, Answer answer)
       : machines_(machines), positions_(positions), answer_(std::move(answer)) {
@@ -437,10 +438,16 @@ class Backends {
         // As PeerService serves a party of one machine.
         auto server =
             net::Server::Start(std::move(options), [this](wire::Frame request, net::Reply reply) {
+              if (request.type == wire::FrameType::kOffline) {
+                reply(wire::MakeFrame(request.type, wire::OfflineResponse()));
+                return;
+              }
               auto queries = std::make_shared<Bytes>(std::move(request.bulk));
               auto shared = std::make_shared<net::Reply>(std::move(reply));
               calls_.Spawn([this, queries, shared] {
-                auto answers = answer_(0, {positions_, 0, positions_}, std::move(*queries));
+                auto batch = wire::DecodeQueryBatch(*queries, static_cast<uint32_t>(positions_));
+                SHOAL_CHECK(batch.ok());
+                auto answers = answer_(0, {positions_, 0, positions_}, *queries, *std::move(batch));
                 SHOAL_CHECK(answers.ok());
                 (*shared)(wire::MakeFrame(wire::FrameType::kOnline, wire::OnlineResponse()),
                           *std::move(answers));
@@ -458,18 +465,24 @@ class Backends {
           .spools = &spools_,
           .most_records = [this] { return positions_; },
           .open = [](const Digest&) { return absl::OkStatus(); },
+          // Only takes the list, as its connections are those of the online stage.
           .offline = [](const wire::SignedHeader&, const ListPart&,
                         uint64_t) -> absl::StatusOr<shoald::PartStages::RunOffline> {
-            return absl::UnimplementedError("offline");
+            return [](ByteSource& onions) { return ReadAll(onions).status(); };
           },
-          .online = [this, rank](
-                        const Digest&, const ListPart& slice, uint64_t,
-                        Bytes queries) { return answer_(rank, slice, std::move(queries)); }}));
+          .online =
+              [this, rank](const Digest&, const ListPart& slice, uint64_t,
+                           wire::QueryBatch queries) {
+                return answer_(rank, slice, {}, std::move(queries));
+              }}));
       services_.push_back(
           std::make_unique<shoald::PeerService>(nullptr, nullptr, stages_.back().get()));
-      auto server = net::Server::Start(
-          std::move(options),
-          [service = services_.back().get()](wire::Frame request, net::Reply reply) {
+      shoald::PeerService* const service = services_.back().get();
+      options.sink = [service](const wire::Frame& request, uint64_t bulk_bytes) {
+        return service->Sink(request, bulk_bytes);
+      };
+      auto server =
+          net::Server::Start(std::move(options), [service](wire::Frame request, net::Reply reply) {
             service->Handle(std::move(request), std::move(reply));
           });
       SHOAL_CHECK(server.ok());
@@ -512,9 +525,22 @@ class Backends {
   std::vector<std::unique_ptr<net::Server>> servers_;
 };
 
+// Sends what stands for a machine's run of the list of onions.
+absl::Status SendList(const wire::SignedHeader& header, shoald::RemoteLink& link, uint64_t next,
+                      const Machine& machine, const Machines& all) {
+  const OnlineMaterial& material = machine.material;
+  auto onions =
+      std::make_unique<BytesSource>(Bytes(material.next_positions * onion::OnionBytes(1)));
+  if (all.count() == 1) return link.Offline(header, std::move(onions));
+  return link.OfflineRun(header,
+                         {all.rank(), 1, {next, material.first_place, material.next_positions}},
+                         std::move(onions));
+}
+
 // The online stage of a machine of party 1.
 absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::RemoteLink& link,
-                         uint64_t next, BytesView encoded, Machine& machine, Machines& all) {
+                         const Digest& round_id, uint64_t next, BytesView encoded, Machine& machine,
+                         Machines& all) {
   const RoundContext& context = round.context(1);
   const Resources resources = machine.resources(all);
   OnlineMaterial& material = machine.material;
@@ -524,21 +550,16 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::R
                                       *resources.pool));
   SHOAL_ASSIGN_OR_RETURN(machine.forwarding,
                          ForwardQueries(context, material, machine.queries, resources));
-  // For several machines the message is cut, and its digest is over parts of it.
-  std::optional<wire::QueryBatch> batch;
-  if (all.count() > 1) {
-    SHOAL_ASSIGN_OR_RETURN(
-        batch, wire::DecodeQueryBatch(machine.forwarding.queries, material.next_positions));
-  }
+  const auto& batch = machine.forwarding.batch;
   SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesOutput], machine.forwarding.queries,
-                                      batch.has_value() ? &*batch : nullptr, material.layout.places,
-                                      StoreAt(all), all, *resources.pool));
+                                      batch.get(), material.layout.places, StoreAt(all), all,
+                                      *resources.pool));
   std::unique_ptr<ByteSource> answers;
-  if (batch.has_value()) {
+  if (batch != nullptr) {
     const ListPart run = {next, material.first_place, material.next_positions};
-    SHOAL_ASSIGN_OR_RETURN(answers, link.OnlineRun({}, {all.rank(), 1, run}, *batch));
+    SHOAL_ASSIGN_OR_RETURN(answers, link.OnlineRun(round_id, {all.rank(), 1, run}, *batch));
   } else {
-    SHOAL_ASSIGN_OR_RETURN(answers, link.Online({}, std::move(machine.forwarding.queries)));
+    SHOAL_ASSIGN_OR_RETURN(answers, link.Online(round_id, std::move(machine.forwarding.queries)));
   }
   SHOAL_ASSIGN_OR_RETURN(
       AnswerIntake intake,
@@ -563,16 +584,17 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::R
   return absl::OkStatus();
 }
 
-// The same at party 2.
+// The same at party 2. `encoded` is that of the queries, for a party of one machine alone.
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerAt(const PracticeRound& round, const Macs& macs,
-                                                     const AnswerTable& table,
-                                                     const ListPart& slice, Bytes queries,
-                                                     Machine& machine, Machines& all) {
+                                                     const AnswerTable& table, BytesView encoded,
+                                                     const ListPart& slice,
+                                                     wire::QueryBatch queries, Machine& machine,
+                                                     Machines& all) {
   const Resources resources = machine.resources(all);
   const OnlineMaterial& material = machine.material;
   SHOAL_CHECK(slice.first == material.first_position && slice.count == material.positions);
-  SHOAL_ASSIGN_OR_RETURN(machine.queries, wire::DecodeQueryBatch(queries, material.positions));
-  SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesInput], queries, &machine.queries,
+  machine.queries = std::move(queries);
+  SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesInput], encoded, &machine.queries,
                                       material.layout.positions, StoreAt(all), all,
                                       *resources.pool));
   SHOAL_ASSIGN_OR_RETURN(auto source, AnswerQueries(round.context(2), round.secrets(2), material,
@@ -643,11 +665,12 @@ int MeasureOnline(const Sizes& sizes) {
   std::vector<absl::Status> results;
   double cpu_s = 0;
   {
-    Backends backends(sizes.machines, next,
-                      [&](uint32_t rank, const ListPart& slice, Bytes queries) {
-                        return AnswerAt(round, back_macs, {table, sizes.rows}, slice,
-                                        std::move(queries), *back[rank], *lenders[rank]);
-                      });
+    Backends backends(
+        sizes.machines, next,
+        [&](uint32_t rank, const ListPart& slice, BytesView asked, wire::QueryBatch queries) {
+          return AnswerAt(round, back_macs, {table, sizes.rows}, asked, slice, std::move(queries),
+                          *back[rank], *lenders[rank]);
+        });
     const roster::Party to = backends.party(random);
     std::vector<std::unique_ptr<shoald::RemoteLink>> links;
     for (const auto& machine : front) {
@@ -656,10 +679,16 @@ int MeasureOnline(const Sizes& sizes) {
           [&](const Digest&) -> absl::StatusOr<uint64_t> { return answer_bytes; },
           std::chrono::hours(1), 0, &machine->spools));
     }
+    // The connections are made in a round's offline stage, by the list.
+    const wire::SignedHeader header;
+    const Digest round_id = round::RoundId(header.header());
+    Expect(LocalCluster(sizes.machines).Run([&](Machines& all) {
+      return SendList(header, *links[all.rank()], next, *front[all.rank()], all);
+    }));
     const Stopwatch cpu(Stopwatch::kProcess);
     CALLGRIND_START_INSTRUMENTATION;
     results = cluster.Run([&](Machines& all) {
-      return RunOnlineAt(round, front_macs, *links[all.rank()], next, encoded[all.rank()],
+      return RunOnlineAt(round, front_macs, *links[all.rank()], round_id, next, encoded[all.rank()],
                          *front[all.rank()], all);
     });
     CALLGRIND_STOP_INSTRUMENTATION;

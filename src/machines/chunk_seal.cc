@@ -30,27 +30,55 @@ void ChunkSeal::FreeContext::operator()(evp_cipher_ctx_st* context) const {
   EVP_CIPHER_CTX_free(context);  // wipes the key
 }
 
-ChunkSeal::ChunkSeal(BytesView key, uint64_t first)
-    : context_(EVP_CIPHER_CTX_new()), next_(first) {
-  SHOAL_CHECK(key.size() == 32 && context_ != nullptr);
-  // Sets the key alone: each chunk sets the direction and its nonce.
-  SHOAL_CHECK(EVP_CipherInit_ex(context_.get(), Aes256Gcm(), nullptr, key.data(), nullptr, 1) == 1);
+ChunkSeal::ChunkSeal() : context_(EVP_CIPHER_CTX_new()) { SHOAL_CHECK(context_ != nullptr); }
+
+ChunkSeal::ChunkSeal(BytesView key, uint64_t first) : ChunkSeal() {
+  Begin(key);
+  next_ = first;
+}
+
+void ChunkSeal::Begin(BytesView key) {
+  SHOAL_CHECK(key.size() == 32);
+  // Sets the key alone: each chunk sets the direction and its nonce. The cipher is named only once,
+  // as OpenSSL would make what it keeps of it anew.
+  const EVP_CIPHER* const cipher = keyed_ ? nullptr : Aes256Gcm();
+  SHOAL_CHECK(EVP_CipherInit_ex(context_.get(), cipher, nullptr, key.data(), nullptr, 1) == 1);
+  keyed_ = true;
+  next_ = 0;
 }
 
 void ChunkSeal::Seal(BytesView plain, MutableBytes sealed) {
-  SHOAL_CHECK(sealed.size() == plain.size() + kTagBytes);
+  BeginChunk(sealed);
+  Add(plain);
+  EndChunk();
+}
+
+void ChunkSeal::BeginChunk(MutableBytes sealed) {
+  SHOAL_CHECK(keyed_ && sealed.size() >= kTagBytes);
+  left_ = sealed;
   const auto nonce = NonceOf(next_++);
-  int written = 0, rest = 0;
   SHOAL_CHECK(EVP_EncryptInit_ex(context_.get(), nullptr, nullptr, nullptr, nonce.data()) == 1);
-  SHOAL_CHECK(EVP_EncryptUpdate(context_.get(), sealed.data(), &written, plain.data(),
+}
+
+void ChunkSeal::Add(BytesView plain) {
+  if (plain.empty()) return;
+  SHOAL_CHECK(plain.size() + kTagBytes <= left_.size());
+  int written = 0;
+  SHOAL_CHECK(EVP_EncryptUpdate(context_.get(), left_.data(), &written, plain.data(),
                                 static_cast<int>(plain.size())) == 1);
-  SHOAL_CHECK(EVP_EncryptFinal_ex(context_.get(), sealed.data() + written, &rest) == 1);
-  SHOAL_CHECK(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes,
-                                  sealed.data() + plain.size()) == 1);
+  left_ = left_.subspan(plain.size());
+}
+
+void ChunkSeal::EndChunk() {
+  SHOAL_CHECK(left_.size() == kTagBytes);
+  int rest = 0;
+  SHOAL_CHECK(EVP_EncryptFinal_ex(context_.get(), left_.data(), &rest) == 1 && rest == 0);
+  SHOAL_CHECK(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes, left_.data()) ==
+              1);
 }
 
 bool ChunkSeal::Open(BytesView sealed, MutableBytes plain) {
-  SHOAL_CHECK(sealed.size() == plain.size() + kTagBytes);
+  SHOAL_CHECK(keyed_ && sealed.size() == plain.size() + kTagBytes);
   const auto nonce = NonceOf(next_++);
   std::array<uint8_t, kTagBytes> tag;
   std::copy_n(sealed.data() + plain.size(), kTagBytes, tag.data());

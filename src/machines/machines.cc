@@ -1,6 +1,7 @@
 #include "src/machines/machines.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -12,7 +13,6 @@
 #include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
-#include "src/machines/chunk_seal.h"
 #include "src/machines/sign_of_life.h"
 
 namespace shoal::machines {
@@ -79,12 +79,13 @@ struct Machines::Transfer {
 // One transfer to another machine, chunk by chunk.
 class Machines::Sending {
  public:
-  Sending(uint32_t to, const Outgoing& outgoing, BytesView key)
+  // `seal` has the transfer's key.
+  Sending(uint32_t to, const Outgoing& outgoing, ChunkSeal& seal)
       : to_(to),
         source_(outgoing.source),
         owed_bytes_(source_ == nullptr ? 0 : source_->size()),
         left_bytes_(kLengthBytes + outgoing.most_bytes),
-        seal_(key) {}
+        seal_(&seal) {}
 
   // Sends a chunk if there is room.
   absl::StatusOr<Moved> Step(Transport& transport) {
@@ -98,27 +99,33 @@ class Machines::Sending {
  private:
   absl::Status MakeChunk() {
     const size_t bytes = std::min<uint64_t>(kChunkBytes, left_bytes_);
-    plain_.assign(bytes, 0);
+    sealed_.resize(bytes + ChunkSeal::kTagBytes);
+    seal_->BeginChunk(sealed_);
     size_t at = 0;
     if (!begun_) {
-      StoreLe(plain_.data(), owed_bytes_);
+      SecretArray<kLengthBytes> length;
+      StoreLe(length.data(), owed_bytes_);
+      seal_->Add(length.view());
       at = kLengthBytes;
       begun_ = true;
     }
     while (at < bytes && source_ != nullptr) {
       if (piece_.empty()) SHOAL_RETURN_IF_ERROR(TakePiece());
       const size_t now = std::min(piece_.size(), bytes - at);
-      std::copy_n(piece_.begin(), now, plain_.begin() + static_cast<ptrdiff_t>(at));
+      seal_->Add(piece_.first(now));
       piece_ = piece_.subspan(now);
       at += now;
     }
+    static constexpr std::array<uint8_t, 4096> kZeros = {};
+    for (; at < bytes; at += std::min(kZeros.size(), bytes - at)) {
+      seal_->Add(BytesView(kZeros).first(std::min(kZeros.size(), bytes - at)));
+    }
+    seal_->EndChunk();
     left_bytes_ -= bytes;
     // A source that fills its bound has not been asked whether it has more.
     if (left_bytes_ == 0 && source_ != nullptr && piece_.empty()) {
       SHOAL_RETURN_IF_ERROR(TakePiece());
     }
-    sealed_.resize(bytes + ChunkSeal::kTagBytes);
-    seal_.Seal(plain_, sealed_);
     waiting_ = true;
     return absl::OkStatus();
   }
@@ -139,8 +146,7 @@ class Machines::Sending {
   BytesView piece_;      // what is left of the source's last one
   bool begun_ = false;
   uint64_t left_bytes_;  // of the transfer, not sealed yet
-  ChunkSeal seal_;
-  SecretVector<uint8_t> plain_;
+  ChunkSeal* seal_;
   Bytes sealed_;
   bool waiting_ = false;  // whether sealed_ is still to be sent
 };
@@ -148,8 +154,12 @@ class Machines::Sending {
 // One transfer from another machine.
 class Machines::Receiving {
  public:
-  Receiving(uint32_t from, uint64_t most_bytes, BytesView key)
-      : from_(from), most_bytes_(most_bytes), left_bytes_(kLengthBytes + most_bytes), seal_(key) {}
+  // `seal` has the transfer's key.
+  Receiving(uint32_t from, uint64_t most_bytes, ChunkSeal& seal)
+      : from_(from),
+        most_bytes_(most_bytes),
+        left_bytes_(kLengthBytes + most_bytes),
+        seal_(&seal) {}
 
   // Takes a chunk if one has come.
   absl::StatusOr<Moved> Step(Transport& transport, const Sink& sink) {
@@ -158,7 +168,7 @@ class Machines::Receiving {
     const size_t bytes = std::min<uint64_t>(kChunkBytes, left_bytes_);
     if (sealed->size() != bytes + ChunkSeal::kTagBytes) return Spoiled("has a wrong length");
     plain_.resize(bytes);
-    if (!seal_.Open(*sealed, plain_)) return Spoiled("does not open");
+    if (!seal_->Open(*sealed, plain_)) return Spoiled("does not open");
     left_bytes_ -= bytes;
     BytesView content = plain_;
     if (!begun_) {
@@ -183,7 +193,7 @@ class Machines::Receiving {
   bool begun_ = false;
   uint64_t left_bytes_;         // of the transfer, still to come
   uint64_t content_bytes_ = 0;  // the same of the content
-  ChunkSeal seal_;
+  ChunkSeal* seal_;
   SecretVector<uint8_t> plain_;
 };
 
@@ -193,6 +203,7 @@ Machines::Machines(Transport* transport, Seed round_key, const Clock* clock, Ran
       round_key_(std::move(round_key)),
       clock_(clock),
       options_(options),
+      seals_(count()),
       random_(random),
       peers_(count()) {
   SHOAL_CHECK(rank() < count() && count() <= kMaxCount);
@@ -239,13 +250,15 @@ Seed Machines::SignKey(uint32_t from, uint32_t to) const {
 absl::Status Machines::Exchange(absl::string_view stage, std::span<const Outgoing> outgoing,
                                 std::span<const uint64_t> most_from, const Sink& sink) {
   SHOAL_CHECK(outgoing.size() == count() && most_from.size() == count());
-  const absl::Status status = ended_ ? Ended() : TryExchange(stage, outgoing, most_from, sink);
+  const absl::Status status =
+      ended_ ? Ended() : TryExchange(stage, outgoing, most_from, sink, /*with_all=*/false);
   if (!status.ok()) GiveUp();
   return Annotate(status, stage);
 }
 
 absl::Status Machines::TryExchange(absl::string_view stage, std::span<const Outgoing> outgoing,
-                                   std::span<const uint64_t> most_from, const Sink& sink) {
+                                   std::span<const uint64_t> most_from, const Sink& sink,
+                                   bool with_all) {
   for (const auto& [source, most_bytes] : outgoing) {
     if (source == nullptr || source->size() <= most_bytes) continue;
     return absl::InternalError("more bytes for a machine than may go to it");
@@ -261,17 +274,24 @@ absl::Status Machines::TryExchange(absl::string_view stage, std::span<const Outg
   // Each machine begins with the one after it, so that not all send to the same one.
   for (uint32_t k = 1; k < count(); ++k) {
     const uint32_t to = (rank() + k) % count(), from = (rank() + count() - k) % count();
-    sending.emplace_back(to, outgoing[to],
-                         TransferKey(stage, rank(), to, outgoing[to].most_bytes).view());
-    receiving.emplace_back(from, most_from[from],
-                           TransferKey(stage, from, rank(), most_from[from]).view());
-    transfers.push_back({.other = to, .incoming = false, .step = [this, &out = sending.back()] {
-                           return out.Step(*transport_);
-                         }});
-    transfers.push_back(
-        {.other = from, .incoming = true, .step = [this, &in = receiving.back(), &sink] {
-           return in.Step(*transport_, sink);
-         }});
+    // Where nothing may go, nothing goes: both ends know the bound.
+    if (with_all || outgoing[to].most_bytes > 0) {
+      ChunkSeal& seal = seals_[to].out;
+      seal.Begin(TransferKey(stage, rank(), to, outgoing[to].most_bytes).view());
+      sending.emplace_back(to, outgoing[to], seal);
+      transfers.push_back({.other = to, .incoming = false, .step = [this, &out = sending.back()] {
+                             return out.Step(*transport_);
+                           }});
+    }
+    if (with_all || most_from[from] > 0) {
+      ChunkSeal& seal = seals_[from].in;
+      seal.Begin(TransferKey(stage, from, rank(), most_from[from]).view());
+      receiving.emplace_back(from, most_from[from], seal);
+      transfers.push_back(
+          {.other = from, .incoming = true, .step = [this, &in = receiving.back(), &sink] {
+             return in.Step(*transport_, sink);
+           }});
+    }
   }
   return Complete(transfers);
 }
@@ -453,11 +473,18 @@ absl::StatusOr<std::vector<SecretVector<uint8_t>>> Machines::Gather(absl::string
   std::vector<ViewSource> sources(count(), ViewSource(mine));
   std::vector<Outgoing> outgoing;
   for (ViewSource& source : sources) outgoing.push_back({&source, most_bytes});
-  SHOAL_RETURN_IF_ERROR(Exchange(stage, outgoing, std::vector<uint64_t>(count(), most_bytes),
-                                 [&](uint32_t from, BytesView piece) {
-                                   all[from].insert(all[from].end(), piece.begin(), piece.end());
-                                   return absl::OkStatus();
-                                 }));
+  const std::vector<uint64_t> most_from(count(), most_bytes);
+  const Sink sink = [&](uint32_t from, BytesView piece) {
+    all[from].insert(all[from].end(), piece.begin(), piece.end());
+    return absl::OkStatus();
+  };
+  // Also where the messages are empty, as this is a barrier.
+  const absl::Status status =
+      ended_ ? Ended() : TryExchange(stage, outgoing, most_from, sink, /*with_all=*/true);
+  if (!status.ok()) {
+    GiveUp();
+    return Annotate(status, stage);
+  }
   return all;
 }
 

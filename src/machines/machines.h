@@ -38,6 +38,7 @@
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
+#include "src/machines/chunk_seal.h"
 #include "src/machines/transport.h"
 #include "src/parallel/mutex.h"
 
@@ -121,7 +122,8 @@ class Machines {
 
   // Sends outgoing[i] to machine i, and gives `sink` what machine i sends, which is at most
   // most_from[i] bytes, in order; the pieces of different machines take turns. Returns when all has
-  // been sent and all has come. Of the entries for this machine itself only the bound is looked at:
+  // been sent and all has come. Where a bound is 0 nothing passes, and so nobody waits: this is no
+  // barrier, as a Gather is. Of the entries for this machine itself only the bound is looked at:
   // what stays here need not pass. Holds two chunks for each machine. Errors:
   //   INTERNAL            a source is longer than the bound, which is found before this machine
   //                       sends anything of this exchange; or it gives less or more than its size
@@ -156,6 +158,10 @@ class Machines {
   class Sending;
   class Receiving;
   struct Transfer;
+  // What one link keeps between transfers: what OpenSSL makes of a cipher costs more than a key.
+  struct Seals {
+    ChunkSeal out, in;
+  };
   // What this machine knows of another one.
   struct Peer {
     uint64_t sent = 0, received = 0;  // chunks
@@ -169,8 +175,9 @@ class Machines {
 
   explicit Machines(bool remembers) : remembers_(remembers) {}
 
+  // `with_all`: also with those to or from whom nothing may pass.
   absl::Status TryExchange(absl::string_view stage, std::span<const Outgoing> outgoing,
-                           std::span<const uint64_t> most_from, const Sink& sink);
+                           std::span<const uint64_t> most_from, const Sink& sink, bool with_all);
   // Tells the others this machine's random bytes, learns theirs, and sets session_key_.
   absl::Status Greet();
   // Steps all transfers until all are done.
@@ -195,6 +202,7 @@ class Machines {
   std::atomic<uint64_t> exchanges_ = 0;
   // How often a call has tried to move what it waits for.
   std::atomic<uint64_t> passes_ = 0;
+  std::vector<Seals> seals_;  // by the other machine's rank
 
   Mutex mutex_;
   RandomSource* random_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -278,6 +278,59 @@ TEST(MachinesTest, MachinesThatDisagreeAboutABoundTakeNothing) {
       << results[0] << results[1];
 }
 
+// An exchange in which machine 1 alone sends, to machine 0.
+absl::Status SendToTheHead(Machines& machines, uint64_t most, Bytes& came) {
+  BytesSource source(Bytes(1000, 7));
+  std::vector<Machines::Outgoing> outgoing(machines.count(), {nullptr, 0});
+  std::vector<uint64_t> most_from(machines.count(), 0);
+  if (machines.rank() == 1) outgoing[0] = {most == 0 ? nullptr : &source, most};
+  if (machines.rank() == 0) most_from[1] = 1000;
+  return machines.Exchange("to the head", outgoing, most_from, [&](uint32_t from, BytesView piece) {
+    EXPECT_EQ(from, 1u);
+    Append(came, piece);
+    return absl::OkStatus();
+  });
+}
+
+TEST(MachinesTest, WhereNothingMayPassNothingDoesButInAGather) {
+  testing::LocalCluster cluster(3);
+  Bytes came;
+  for (const absl::Status& result : cluster.Run([&](Machines& machines) {
+         Bytes none;
+         return SendToTheHead(machines, 1000, machines.rank() == 0 ? came : none);
+       })) {
+    SHOAL_EXPECT_OK(result);
+  }
+  EXPECT_EQ(came, Bytes(1000, 7));
+  for (uint32_t from = 0; from < 3; ++from) {
+    for (uint32_t to = 0; to < 3; ++to) {
+      if (from == to) continue;
+      const uint64_t expected = kGreeting + (from == 1 && to == 0 ? 8 + 1000 + 16 : 0);
+      EXPECT_EQ(cluster.sent_bytes(from, to), expected) << from << to;
+    }
+  }
+  testing::LocalCluster gathering(2);
+  for (const absl::Status& result : gathering.Run(
+           [](Machines& machines) { return machines.Gather("barrier", {}, 0).status(); })) {
+    SHOAL_EXPECT_OK(result);
+  }
+  EXPECT_EQ(gathering.sent_bytes(0, 1), kGreeting + 8 + 16);
+}
+
+// A machine that believes that nothing may pass takes the others no further than the next message.
+TEST(MachinesTest, MachinesThatDisagreeWhetherAnythingMayPassTakeNothing) {
+  testing::LocalCluster cluster(2);
+  Bytes came;
+  const auto results = cluster.Run([&](Machines& machines) -> absl::Status {
+    Bytes none;
+    SHOAL_RETURN_IF_ERROR(SendToTheHead(machines, 0, machines.rank() == 0 ? came : none));
+    return machines.Gather("next", {}, 0).status();
+  });
+  EXPECT_TRUE(came.empty());
+  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kDataLoss, "to the head"));
+  EXPECT_FALSE(results[1].ok());
+}
+
 // A source that says that it has so many bytes, and gives what it was told.
 class LyingSource final : public ByteSource {
  public:
@@ -454,8 +507,9 @@ TEST(MachinesTest, OneSilentLinkIsNoticedWhileOthersTrickle) {
     Trickle source(&cluster, &over);
     std::vector<Machines::Outgoing> outgoing(3, {nullptr, 0});
     std::vector<uint64_t> most_from(3);
+    if (machines.rank() == 1) outgoing[0].most_bytes = 1;
     if (machines.rank() == 2) outgoing[0] = {&source, kAll};
-    if (machines.rank() == 0) most_from[2] = kAll;
+    if (machines.rank() == 0) most_from = {0, 1, kAll};
     const absl::Status status =
         machines.Exchange("trickle", outgoing, most_from, [&](uint32_t, BytesView piece) {
           taken += piece.size();
@@ -936,6 +990,30 @@ TEST(ChunkSealTest, OpensOnlyWhatWasSealedAsThisChunk) {
     Bytes changed = chunks[0];
     changed[i] ^= 0x80;
     EXPECT_FALSE(ChunkSeal(key).Open(changed, opened)) << i;
+  }
+}
+
+TEST(ChunkSealTest, PiecesAndLaterKeysSealAlike) {
+  Bytes plain(1000);
+  TestRandom(1).Fill(plain);
+  ChunkSeal in_pieces, opening;
+  for (const uint8_t number : {1, 2, 3}) {
+    const Bytes key(32, number);
+    ChunkSeal sealing(key);
+    in_pieces.Begin(key);
+    opening.Begin(key);
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      Bytes sealed(1016), same(1016), opened(1000);
+      sealing.Seal(plain, sealed);
+      in_pieces.BeginChunk(same);
+      for (size_t at = 0, next = 1; at < plain.size(); at += next, next = 3 * next + 1) {
+        in_pieces.Add(BytesView(plain).subspan(at, std::min(next, plain.size() - at)));
+      }
+      in_pieces.EndChunk();
+      EXPECT_EQ(same, sealed);
+      ASSERT_TRUE(opening.Open(sealed, opened));
+      EXPECT_EQ(opened, plain);
+    }
   }
 }
 

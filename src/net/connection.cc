@@ -112,7 +112,7 @@ struct Connection::State {
   }
 
   const std::string address;
-  const std::function<bool()> cancelled;
+  std::function<bool()> cancelled;
   asio::io_context io{1};
   std::shared_ptr<asio::ssl::context> context;
   std::unique_ptr<TlsStream> stream;
@@ -249,6 +249,14 @@ absl::StatusOr<wire::Frame> Connection::Call(const wire::Frame& request,
 
 const Digest& Connection::certificate_sha256() const { return state_->certificate_sha256; }
 bool Connection::usable() const { return state_->usable; }
+void Connection::Rest() {
+  state_->stream->Shrink();
+  state_->cancelled = nullptr;
+}
+bool Connection::IsQuiet() { return state_->usable && state_->stream->IsQuiet(); }
+void Connection::SetCancelled(std::function<bool()> cancelled) {
+  state_->cancelled = std::move(cancelled);
+}
 uint64_t Connection::bytes_sent() const { return state_->sent; }
 uint64_t Connection::bytes_received() const { return state_->received; }
 

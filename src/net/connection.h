@@ -60,6 +60,16 @@ class Connection {
 
   // False once the connection has failed.
   bool usable() const;
+
+  // For a connection that is kept for a later call: before the next one, frees memory that only
+  // calls need and has nobody cancel.
+  void Rest();
+  // The same, when the next call is there: false if the peer has ended the connection, or has sent
+  // what nobody asked for. True does not say that the peer is still there.
+  bool IsQuiet();
+  // In place of Options::cancelled, from the next call on.
+  void SetCancelled(std::function<bool()> cancelled);
+
   uint64_t bytes_sent() const;
   uint64_t bytes_received() const;
 

@@ -206,6 +206,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   bool Claim(uint64_t bytes) { return place_.Claim(bytes, room_); }
 
   asio::awaitable<bool> ServeOne() {
+    stream_.Shrink();
     Deadline(place_.welcome() ? options().idle_timeout : options().first_request_timeout);
     wire::FrameHeaderBytes header_bytes;
     if (!co_await Read(header_bytes)) co_return false;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <new>
 #include <utility>
@@ -179,6 +180,21 @@ TlsStream::Result TlsStream::Write(BytesView bytes) {
     }
   }
   co_return co_await Flush();
+}
+
+void TlsStream::Shrink() {
+  if (begin_ == end_ && in_.size() > kLeast) {
+    Bytes().swap(in_);
+    begin_ = end_ = 0;
+  }
+  if (out_.empty()) Bytes().swap(out_);
+}
+
+bool TlsStream::IsQuiet() {
+  if (begin_ != end_ || SSL_has_pending(ssl_.get()) == 1 || !socket_.is_open()) return false;
+  char byte;
+  const ssize_t n = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
 }  // namespace shoal::net

@@ -46,6 +46,13 @@ class TlsStream {
   // Returns when the system has taken everything.
   Result Write(BytesView bytes);
 
+  // Between operations: frees what the buffers have grown by, as a connection may then rest for
+  // long beside many others.
+  void Shrink();
+  // Between operations: true unless the peer has ended the connection, or it has failed, or bytes
+  // have come that nobody has read.
+  bool IsQuiet();
+
  private:
   struct FreeSsl {
     void operator()(SSL* ssl) const { SSL_free(ssl); }

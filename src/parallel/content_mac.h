@@ -12,7 +12,7 @@
 // different lengths differ in what BLAKE2b reads. Contents of the same length differ in some chunk.
 // The two tags of that chunk, under the same nonce, are equal only if the key of GHASH, a secret
 // field element, is a root of a polynomial of degree c / 16 + 1 at most.) With the default c that
-// is below 2^-113 for each content that an adversary tries, even if the adversary learns whether
+// is below 2^-115 for each content that an adversary tries, even if the adversary learns whether
 // each try was accepted.
 //
 // What it rests on. Every content uses the same nonces, so the usual promise of GMAC does not hold:
@@ -43,9 +43,9 @@ namespace shoal {
 // they are, and Combine.
 class ContentMac {
  public:
-  // Starting a tag costs about as much as 3 KiB of content; a chunk of this size stays in a
-  // second-level cache.
-  static constexpr size_t kDefaultChunkBytes = size_t{256} << 10;
+  // Starting a tag costs about as much as 3 KiB of content. At a party of several machines up to a
+  // chunk passes from each machine to another one for each content (server/party_content.h).
+  static constexpr size_t kDefaultChunkBytes = size_t{64} << 10;
 
   using Tag = std::array<uint8_t, 16>;
 

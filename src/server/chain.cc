@@ -113,39 +113,56 @@ absl::Status ChainNode::SendList(const wire::SignedHeader& header, uint64_t atte
 absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id, Bytes queries,
                                                               const StageTry& stage) {
   if (next_ == nullptr) {
-    auto answers = party_->AnswerQueries(round_id, queries, stage);
+    auto answers = party_->AnswerQueries(round_id, BytesView(queries), stage);
     if (!answers.ok()) return AtParty(*party_, answers.status());
     return answers;
   }
+  if (party_->has_several_machines()) return TakeAndSend(round_id, stage, BytesView(queries));
   absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries, stage);
   Bytes().swap(queries);  // frees memory
-  return SendQueries(round_id, stage.attempt, std::move(forwarded));
+  if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
+  return TakeAnswers(round_id, next_->Online(round_id, *std::move(forwarded)));
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id,
+                                                              wire::QueryBatch queries,
+                                                              const StageTry& stage) {
+  SHOAL_CHECK(party_->has_several_machines());
+  if (next_ == nullptr) {
+    auto answers = party_->AnswerQueries(round_id, std::move(queries), stage);
+    if (!answers.ok()) return AtParty(*party_, answers.status());
+    return answers;
+  }
+  return TakeAndSend(round_id, stage, std::move(queries));
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::OnlineOfKept(const Digest& round_id,
                                                                       BytesView queries,
                                                                       uint64_t attempt) {
   SHOAL_CHECK(next_ != nullptr);
-  return SendQueries(round_id, attempt, party_->Queries(round_id, queries, {.attempt = attempt}));
+  const StageTry stage = {.attempt = attempt};
+  if (party_->has_several_machines()) return TakeAndSend(round_id, stage, queries);
+  absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries, stage);
+  if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
+  return TakeAnswers(round_id, next_->Online(round_id, *std::move(forwarded)));
 }
 
-absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::SendQueries(
-    const Digest& round_id, uint64_t attempt, absl::StatusOr<Bytes> queries) {
-  if (!queries.ok()) return AtParty(*party_, queries.status());
+absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAndSend(const Digest& round_id,
+                                                                     const StageTry& stage,
+                                                                     Party::QueriesIn queries) {
+  const auto forwarded = party_->QueriesOfSlice(round_id, std::move(queries), stage);
+  if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
   absl::StatusOr<std::unique_ptr<ByteSource>> later;
-  if (!party_->has_several_machines()) {
-    later = next_->Online(round_id, *std::move(queries));
-  } else {
-    const absl::Status sent =
-        party_->SendTogether(round_id, "queries sent", attempt, [&](const Mine& mine) {
-          const auto batch =
-              wire::DecodeQueryBatch(*queries, static_cast<uint32_t>(mine.run.count));
-          later = batch.ok() ? next_->OnlineRun(round_id, mine, *batch)
-                             : absl::StatusOr<std::unique_ptr<ByteSource>>(batch.status());
-          return later.status();
-        });
-    if (!sent.ok()) return sent;
-  }
+  SHOAL_RETURN_IF_ERROR(
+      party_->SendTogether(round_id, "queries sent", stage.attempt, [&](const Mine& mine) {
+        later = next_->OnlineRun(round_id, mine, **forwarded);
+        return later.status();
+      }));
+  return TakeAnswers(round_id, std::move(later));
+}
+
+absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAnswers(
+    const Digest& round_id, absl::StatusOr<std::unique_ptr<ByteSource>> later) {
   if (!later.ok()) return later.status();
   auto answers = party_->Answers(round_id, **later);
   if (!answers.ok()) return AtParty(*party_, answers.status());

@@ -87,6 +87,10 @@ class ChainNode final : public Link {
   // The same in a certain try.
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id, Bytes queries,
                                                      const StageTry& stage);
+  // The same at one of several machines, for a batch that came in parts.
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
+                                                     wire::QueryBatch queries,
+                                                     const StageTry& stage);
   // The same at party 1, for queries that the caller keeps, in case they have to be sent again.
   absl::StatusOr<std::unique_ptr<AnswerSource>> OnlineOfKept(const Digest& round_id,
                                                              BytesView queries,
@@ -112,9 +116,11 @@ class ChainNode final : public Link {
   absl::StatusOr<Terms*> KeptTerms() const;
   absl::Status SendList(const wire::SignedHeader& header, uint64_t attempt,
                         absl::StatusOr<std::unique_ptr<ByteSource>> list);
-  absl::StatusOr<std::unique_ptr<AnswerSource>> SendQueries(const Digest& round_id,
-                                                            uint64_t attempt,
-                                                            absl::StatusOr<Bytes> queries);
+  absl::StatusOr<std::unique_ptr<AnswerSource>> TakeAndSend(const Digest& round_id,
+                                                            const StageTry& stage,
+                                                            Party::QueriesIn queries);
+  absl::StatusOr<std::unique_ptr<AnswerSource>> TakeAnswers(
+      const Digest& round_id, absl::StatusOr<std::unique_ptr<ByteSource>> later);
 
   Party* const party_;
   Link* const next_;

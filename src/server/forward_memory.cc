@@ -19,7 +19,7 @@ absl::StatusOr<ForwardMemory> ForwardMemory::Create(uint32_t positions) {
 }
 
 absl::StatusOr<ForwardMemory> ForwardMemory::MakeReady(uint32_t positions, Arena& arena,
-                                                       ThreadPool& pool) {
+                                                       ThreadPool& pool, bool message) {
   ForwardMemory memory;
   SHOAL_ASSIGN_OR_RETURN(std::optional<Spool> ready,
                          arena.MakeInMemory(kPositionBytes * positions));
@@ -29,7 +29,7 @@ absl::StatusOr<ForwardMemory> ForwardMemory::MakeReady(uint32_t positions, Arena
   uint8_t* const bytes = memory.ready_.memory().data();
   memory.items_ = {reinterpret_cast<Item*>(bytes), positions};
   memory.place_ = {reinterpret_cast<uint32_t*>(bytes + sizeof(Item) * positions), positions};
-  memory.message_.resize(wire::MaxQueryBatchBytes(positions));
+  if (message) memory.message_.resize(wire::MaxQueryBatchBytes(positions));
   return memory;
 }
 

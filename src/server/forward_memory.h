@@ -35,10 +35,10 @@ class ForwardMemory {
   ForwardMemory() = default;
   // RESOURCE_EXHAUSTED if the system has no memory.
   static absl::StatusOr<ForwardMemory> Create(uint32_t positions);
-  // The same with touched pages from an arena, and with memory for the message. If the arena has no
-  // memory left, the result has no positions.
-  static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, Arena& arena,
-                                                 ThreadPool& pool);
+  // The same with touched pages from an arena, and with memory for the message if there will be one
+  // (Forwarding). If the arena has no memory left, the result has no positions.
+  static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, Arena& arena, ThreadPool& pool,
+                                                 bool message = true);
 
   uint32_t positions() const { return static_cast<uint32_t>(place_.size()); }
   std::span<Item> items() { return items_; }

@@ -499,7 +499,8 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
   if (memory.forward.memory > 0) {
     SHOAL_ASSIGN_OR_RETURN(
         material.forward_memory,
-        ForwardMemory::MakeReady(material.next_positions, *material.arena, *resources.pool));
+        ForwardMemory::MakeReady(material.next_positions, *material.arena, *resources.pool,
+                                 /*message=*/resources.machines->count() == 1));
   }
 
   static_assert(OnlineMaterial::kDead == shuffle::Scatter::kNowhere);

@@ -233,8 +233,13 @@ absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBa
   std::partial_sum(start.begin(), start.end(), start.begin());
   out.count = start[blocks];
   const std::span<uint32_t> place = out.memory.place();
+  // The slice of one of several machines is cut for the next party's, and digested with the others:
+  // both need a batch.
+  using Form = wire::QueryBatchWriter::Form;
+  const bool several = resources.machines->count() > 1;
   wire::QueryBatchWriter writer(static_cast<uint32_t>(out.count), material.next_positions,
-                                std::move(out.memory.message()));
+                                several ? Form::kBatch : Form::kMessage,
+                                std::exchange(out.memory.message(), {}));
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
     for (size_t b = begin; b < end; ++b) {
       uint64_t at = start[b];
@@ -248,7 +253,11 @@ absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBa
       }
     }
   });
-  out.queries = std::move(writer).Take();
+  if (several) {
+    out.batch = std::make_shared<const wire::QueryBatch>(std::move(writer).TakeBatch());
+  } else {
+    out.queries = std::move(writer).Take();
+  }
   out.memory.FreeItems();
   return out;
 }

@@ -45,10 +45,12 @@ struct AnswerTable {
 
 // Queries for the next party, and the way back for their answers.
 struct Forwarding {
-  // The message to the next party (wire/query_batch.h). At one of several machines, its slice as a
-  // message of its own, over the places that it owns.
+  // The message to the next party (wire/query_batch.h); empty at one of several machines.
   Bytes queries;
-  uint64_t count = 0;  // queries in the message
+  // At one of several machines: its slice of the message as a batch, over the places that it owns.
+  // Null at a party of one.
+  std::shared_ptr<const wire::QueryBatch> batch;
+  uint64_t count = 0;  // queries in the message or batch
   // The answer to the a-th query of the message belongs to place memory.place()[a]
   // (forward_memory.h). Queries that came in have the first places; the others, up to `places`, are
   // noise queries. Places from there on belong to queries that came from other machines.

@@ -13,26 +13,40 @@
 namespace shoal::server {
 namespace {
 
-constexpr size_t kPieceBytes = 256 << 10;
+// Given out at a time at most.
+constexpr size_t kPieceBytes = 1 << 20;
 constexpr auto kLook = std::chrono::milliseconds(100);
+// What waits of a part lies in spools of this size or an eighth of the part, whichever is more: the
+// memory of those that were read serves the next ones.
+constexpr uint64_t kLeastSpoolBytes = 1 << 20;
+constexpr uint64_t kSpoolsOfAPart = 8;
 
 }  // namespace
 
 struct PartJoin::Part::Content {
   uint64_t offset, bytes;
-  // One thread writes and another reads, in ranges apart: from `written` on, and before it.
-  Spool spool;
+  uint64_t spool_bytes;
   // State::mutex guards these.
   uint64_t written = 0;
-  int users = 0;  // threads that write or read the spool now
+  // By their number. Those that were read to the end are gone.
+  std::map<uint64_t, std::shared_ptr<Spool>> spools;
 };
 
 struct PartJoin::State {
+  explicit State(SpoolPlace* place) : spools(place) {}
+
+  SpoolPlace* const spools;
   Mutex mutex;
   CondVar came;
   absl::Status failed ABSL_GUARDED_BY(mutex);
   // Those that were not read to the end, by their offsets.
   std::map<uint64_t, std::shared_ptr<Part::Content>> parts ABSL_GUARDED_BY(mutex);
+  // While Next waits: where whoever brings byte `wanted` puts it and what follows. So what comes in
+  // its turn lies in no spool.
+  Bytes* into ABSL_GUARDED_BY(mutex) = nullptr;
+  uint64_t wanted ABSL_GUARDED_BY(mutex) = 0;
+  bool filling ABSL_GUARDED_BY(mutex) = false;  // somebody puts it there now
+  bool filled ABSL_GUARDED_BY(mutex) = false;
 
   bool all_read ABSL_GUARDED_BY(mutex) = false;
 
@@ -42,24 +56,34 @@ struct PartJoin::State {
     came.NotifyAll();
     return !all_read;
   }
-  // Who sends may keep its part for long, so the spools go now; one that is in use goes with Leave.
+  // Who sends may keep its part for long, so the spools go now; one that is in use goes with its
+  // use.
   void Fail(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex) {
     Stop(error);
-    std::vector<Spool> idle;  // freed without the lock
+    std::vector<std::shared_ptr<Spool>> gone;  // freed without the lock
     const MutexLock lock(mutex);
     for (const auto& [offset, content] : parts) {
-      if (content->users == 0) idle.push_back(std::move(content->spool));
+      for (auto& [number, spool] : content->spools) gone.push_back(std::move(spool));
+      content->spools.clear();
     }
     parts.clear();
   }
-  // Ends a use of the content's spool. Returns the spool if nobody needs it any more.
-  Spool Leave(Part::Content& content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    return --content.users == 0 && !failed.ok() ? std::move(content.spool) : Spool();
+  // All before byte `given` of `size` has been given out, the last of it from `content`.
+  void Give(Part::Content& content, uint64_t given, uint64_t size)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    all_read = given == size;
+    const uint64_t read = given - content.offset;
+    content.spools.erase(content.spools.begin(),
+                         content.spools.lower_bound(read / content.spool_bytes));
+    if (read == content.bytes) {
+      content.spools.clear();
+      parts.erase(content.offset);
+    }
   }
 };
 
 PartJoin::PartJoin(uint64_t bytes, SpoolPlace* spools, std::function<absl::Status()> over)
-    : size_(bytes), spools_(spools), over_(std::move(over)), state_(std::make_shared<State>()) {
+    : size_(bytes), over_(std::move(over)), state_(std::make_shared<State>(spools)) {
   const MutexLock lock(state_->mutex);
   state_->all_read = bytes == 0;
 }
@@ -68,20 +92,27 @@ PartJoin::~PartJoin() { Fail(absl::CancelledError("nobody reads the list any mor
 
 absl::StatusOr<std::unique_ptr<PartJoin::Part>> PartJoin::Begin(uint64_t offset, uint64_t bytes) {
   SHOAL_CHECK(offset <= size_ && bytes <= size_ - offset);
+  State& state = *state_;
   auto content = std::make_shared<Part::Content>();
   content->offset = offset;
   content->bytes = bytes;
+  content->spool_bytes = std::max(kLeastSpoolBytes, bytes / kSpoolsOfAPart + 1);
   if (bytes > 0) {
     {
-      const MutexLock lock(state_->mutex);
-      if (!state_->failed.ok()) return state_->failed;
+      const MutexLock lock(state.mutex);
+      if (!state.failed.ok()) return state.failed;
     }
-    SHOAL_ASSIGN_OR_RETURN(content->spool, spools_->Create(bytes));
-    const MutexLock lock(state_->mutex);
-    if (!state_->failed.ok()) return state_->failed;
-    const auto after = state_->parts.lower_bound(offset);
-    SHOAL_CHECK(after == state_->parts.end() || offset + bytes <= after->first);
-    state_->parts.emplace_hint(after, offset, content);
+    // Room on a disk is taken now, in one file, so that what lacks is known before anything comes.
+    if (state.spools->free_bytes() < bytes) {
+      content->spool_bytes = bytes;
+      SHOAL_ASSIGN_OR_RETURN(Spool whole, state.spools->Create(bytes));
+      content->spools.emplace(0, std::make_shared<Spool>(std::move(whole)));
+    }
+    const MutexLock lock(state.mutex);
+    if (!state.failed.ok()) return state.failed;
+    const auto after = state.parts.lower_bound(offset);
+    SHOAL_CHECK(after == state.parts.end() || offset + bytes <= after->first);
+    state.parts.emplace_hint(after, offset, content);
   }
   return std::unique_ptr<Part>(new Part(state_, std::move(content)));
 }
@@ -90,41 +121,56 @@ void PartJoin::Fail(const absl::Status& error) { state_->Fail(error); }
 bool PartJoin::Stop(const absl::Status& error) { return state_->Stop(error); }
 
 absl::StatusOr<BytesView> PartJoin::Next() {
-  if (given_ == size_) return BytesView();
   State& state = *state_;
+  held_.reset();
+  if (given_ == size_) return BytesView();
   std::shared_ptr<Part::Content> content;
   uint64_t begin = 0, end = 0;
   for (;;) {
-    if (over_ != nullptr) SHOAL_RETURN_IF_ERROR(over_());
+    const absl::Status over = over_ == nullptr ? absl::OkStatus() : over_();
     const MutexLock lock(state.mutex);
+    while (state.filling) state.came.Wait(state.mutex);
+    state.into = nullptr;
+    const bool filled = std::exchange(state.filled, false);
+    SHOAL_RETURN_IF_ERROR(over);
     if (!state.failed.ok()) return state.failed;
     // The last part that begins at or before the next byte; what was read to the end is gone.
     const auto next = state.parts.begin();
-    if (next != state.parts.end() && next->first <= given_) {
-      content = next->second;
+    if (next != state.parts.end() && next->first <= given_) content = next->second;
+    if (filled) {
+      given_ += piece_.size();
+      state.Give(*content, given_, size_);
+      return BytesView(piece_);
+    }
+    if (content != nullptr) {
       begin = given_ - content->offset;
-      end = std::min<uint64_t>(content->written, begin + kPieceBytes);
+      const uint64_t number = begin / content->spool_bytes;
+      end = std::min({content->written, begin + kPieceBytes, (number + 1) * content->spool_bytes});
       if (begin < end) {
-        ++content->users;
+        held_ = content->spools.at(number);
         break;
       }
     }
+    piece_.reserve(kPieceBytes);  // here, so that who fills it needs no memory
+    state.into = &piece_;
+    state.wanted = given_;
     state.came.WaitUntil(state.mutex, std::chrono::steady_clock::now() + kLook);
   }
-  piece_.resize(end - begin);
-  const absl::Status read = content->spool.Read(begin, piece_);
-  Spool done;  // freed without the lock
-  const MutexLock lock(state.mutex);
-  done = state.Leave(*content);
-  SHOAL_RETURN_IF_ERROR(read);
-  if (!state.failed.ok()) return state.failed;
-  given_ += piece_.size();
-  state.all_read = given_ == size_;
-  if (end == content->bytes) {
-    done = std::move(content->spool);
-    state.parts.erase(content->offset);
+  const uint64_t at = begin % content->spool_bytes;
+  BytesView piece;
+  if (held_->in_memory()) {
+    piece = held_->memory().subspan(at, end - begin);
+  } else {
+    piece_.resize(end - begin);
+    SHOAL_RETURN_IF_ERROR(held_->Read(at, piece_));
+    held_.reset();
+    piece = piece_;
   }
-  return BytesView(piece_);
+  const MutexLock lock(state.mutex);
+  if (!state.failed.ok()) return state.failed;
+  given_ += piece.size();
+  state.Give(*content, given_, size_);
+  return piece;
 }
 
 PartJoin::Part::~Part() {
@@ -132,25 +178,61 @@ PartJoin::Part::~Part() {
 }
 
 absl::Status PartJoin::Part::Take(BytesView piece) {
-  uint64_t written;
-  {
+  State& state = *join_;
+  while (!piece.empty()) {
+    Bytes* into = nullptr;
+    uint64_t written;
+    std::shared_ptr<Spool> spool;
+    {
+      const MutexLock lock(state.mutex);
+      if (!state.failed.ok()) return state.failed;
+      written = content_->written;
+      if (piece.size() > content_->bytes - written) {
+        return absl::InvalidArgumentError("a part of the list is longer than was announced");
+      }
+      if (state.wanted == content_->offset + written && state.into != nullptr) {
+        into = std::exchange(state.into, nullptr);
+        state.filling = true;
+      } else if (const auto begun = content_->spools.find(written / content_->spool_bytes);
+                 begun != content_->spools.end()) {
+        spool = begun->second;
+      }
+    }
+    size_t taken;
+    if (into != nullptr) {
+      taken = std::min(piece.size(), kPieceBytes);
+      into->assign(piece.begin(), piece.begin() + static_cast<ptrdiff_t>(taken));
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(taken, PutToSpool(written, piece, spool));
+    }
+    const MutexLock lock(state.mutex);
+    if (into != nullptr) {
+      state.filling = false;
+      state.filled = true;
+    }
+    state.came.NotifyAll();
+    content_->written += taken;
+    piece = piece.subspan(taken);
+  }
+  // Whatever has happened since: who reads may have all by now, and have ended the join.
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> PartJoin::Part::PutToSpool(uint64_t written, BytesView piece,
+                                                  std::shared_ptr<Spool> spool) {
+  const uint64_t number = written / content_->spool_bytes, at = written % content_->spool_bytes;
+  if (spool == nullptr) {
+    const uint64_t left = content_->bytes - number * content_->spool_bytes;
+    SHOAL_ASSIGN_OR_RETURN(Spool made,
+                           join_->spools->Create(std::min(left, content_->spool_bytes)));
+    spool = std::make_shared<Spool>(std::move(made));
     const MutexLock lock(join_->mutex);
     if (!join_->failed.ok()) return join_->failed;
-    written = content_->written;
-    if (piece.size() > content_->bytes - written) {
-      return absl::InvalidArgumentError("a part of the list is longer than was announced");
-    }
-    if (piece.empty()) return absl::OkStatus();
-    ++content_->users;
+    content_->spools[number] = spool;
   }
-  const absl::Status put = content_->spool.Write(written, piece);
-  Spool done;  // freed without the lock
-  const MutexLock lock(join_->mutex);
-  done = join_->Leave(*content_);
-  SHOAL_RETURN_IF_ERROR(put);
-  content_->written += piece.size();
-  join_->came.NotifyAll();
-  return absl::OkStatus();
+  const size_t now = std::min<uint64_t>(piece.size(), spool->size() - at);
+  SHOAL_RETURN_IF_ERROR(spool->Write(at, piece.first(now)));
+  return now;
 }
 
 bool PartJoin::Part::complete() const {

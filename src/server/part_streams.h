@@ -18,8 +18,9 @@
 namespace shoal::server {
 
 // Takes the parts of one string at the same time, in any order, and gives the string out in order
-// while it comes. Who sends never waits for another sender: what cannot be given out yet lies in
-// spools, of the string's size at most. One thread reads, one for each part writes.
+// while it comes. Who sends never waits for another sender, nor for who reads: what cannot be given
+// out yet lies in spools, of the string's size at most; what Next waits for is handed over at once.
+// One thread reads, one for each part writes.
 class PartJoin final : public ByteSource {
  public:
   class Part;
@@ -30,8 +31,8 @@ class PartJoin final : public ByteSource {
   ~PartJoin() override;
 
   // The part of `bytes` from `offset` on: parts must lie within the string and apart from each
-  // other (checked). Reserves a spool for all of it. Errors of SpoolPlace::Create; that of Fail.
-  // Thread-safe.
+  // other (checked). If memory lacks for all of it, reserves room on the disk: errors of
+  // SpoolPlace::Create; that of Fail. Thread-safe.
   absl::StatusOr<std::unique_ptr<Part>> Begin(uint64_t offset, uint64_t bytes);
 
   // From now on Next and the parts return this error, if there was none before; the spools are
@@ -42,18 +43,18 @@ class PartJoin final : public ByteSource {
   bool Stop(const absl::Status& error);
 
   uint64_t size() const override { return size_; }
-  // Waits for the bytes. Errors: that of `over` or of Fail; of the spools; UNAVAILABLE if a part
-  // ended early.
+  // Waits for the bytes, at most a megabyte. Errors: that of `over` or of Fail; of the spools;
+  // UNAVAILABLE if a part ended early.
   absl::StatusOr<BytesView> Next() override;
 
  private:
   struct State;
   const uint64_t size_;
-  SpoolPlace* const spools_;
   const std::function<absl::Status()> over_;
   const std::shared_ptr<State> state_;
   uint64_t given_ = 0;
   Bytes piece_;
+  std::shared_ptr<Spool> held_;  // has what Next returned last, if that is in no piece_
 };
 
 // Thread-compatible. A part that is destroyed before it is complete has failed.
@@ -71,6 +72,10 @@ class PartJoin::Part {
  private:
   friend class PartJoin;
   struct Content;
+  // Returns how much of the piece was put. `spool` is that of the next byte, null if it is the
+  // first one there.
+  absl::StatusOr<size_t> PutToSpool(uint64_t written, BytesView piece,
+                                    std::shared_ptr<Spool> spool);
   Part(std::shared_ptr<State> join, std::shared_ptr<Content> content)
       : join_(std::move(join)), content_(std::move(content)) {}
   const std::shared_ptr<State> join_;

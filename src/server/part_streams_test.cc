@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <thread>
@@ -76,10 +77,54 @@ TEST(PartJoinTest, APartIsTakenBeforeThoseInFrontOfIt) {
   EXPECT_TRUE(piece.empty());
 }
 
+// What was read is freed while the rest waits.
+TEST(PartJoinTest, LongPartsWaitInSpoolsThatAreFreedAsTheyAreRead) {
+  const Bytes all = Numbers(20'000'000);
+  constexpr uint64_t kMemory = uint64_t{1} << 30;
+  SpoolPlace spools(TempDirectory(), kMemory);
+  PartJoin join(all.size(), &spools);
+  const auto first = *join.Begin(0, 4'000'001), second = *join.Begin(4'000'001, 15'999'999);
+  SHOAL_ASSERT_OK(TakeIn(*second, BytesView(all).subspan(4'000'001), 1'234'567));
+  SHOAL_ASSERT_OK(TakeIn(*first, BytesView(all).first(4'000'001), 777'777));
+  Bytes got;
+  for (uint64_t most = kMemory - spools.free_bytes(); got.size() < all.size();) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const BytesView piece, join.Next());
+    Append(got, piece);
+    // An eighth of the second part may be read only in part, and the piece is still there.
+    EXPECT_LE(kMemory - spools.free_bytes(), most - got.size() + 6'000'000);
+  }
+  EXPECT_EQ(got, all);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const BytesView end, join.Next());
+  EXPECT_TRUE(end.empty());
+  EXPECT_EQ(spools.free_bytes(), kMemory);
+}
+
+// Nothing is copied to a spool for somebody who waits for it.
+TEST(PartJoinTest, WhatIsWaitedForLiesInNoSpool) {
+  const Bytes all = Numbers(100 * 50'000);
+  constexpr uint64_t kMemory = uint64_t{1} << 30;
+  SpoolPlace spools(TempDirectory(), kMemory);
+  PartJoin join(all.size(), &spools);
+  const auto part = *join.Begin(0, all.size());
+  absl::StatusOr<Bytes> got;
+  std::thread reader([&] { got = ReadAll(join); });
+  int handed_over = 0;
+  for (size_t at = 0; at < all.size(); at += 50'000) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    SHOAL_EXPECT_OK(part->Take(BytesView(all).subspan(at, 50'000)));
+    handed_over += spools.free_bytes() == kMemory;
+  }
+  reader.join();
+  SHOAL_ASSERT_OK(got);
+  EXPECT_EQ(*got, all);
+  EXPECT_GT(handed_over, 0);
+}
+
 TEST(PartJoinTest, APartThatBreaksOffEndsTheString) {
   SpoolPlace spools(TempDirectory(), 1 << 20);
   PartJoin join(20, &spools);
   SHOAL_ASSERT_OK_AND_ASSIGN(auto other, join.Begin(10, 10));
+  SHOAL_ASSERT_OK(other->Take(Bytes(5)));
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto part, join.Begin(0, 10));
     SHOAL_ASSERT_OK(part->Take(Bytes(9)));

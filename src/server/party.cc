@@ -106,7 +106,9 @@ struct Party::OpenRound {
     std::shared_ptr<OnlineMaterial> material;  // without shares and noise, but at the backend
     wire::QueryBatch queries;
     std::optional<Forwarding> forwarding;  // none at the backend
-    Bytes forwarded;  // kept in case the queries come again; none at the backend
+    // The message for the next party, in case the queries come again. Empty at the backend and at
+    // one of several machines, where `forwarding` has the batch.
+    Bytes forwarded;
     std::optional<AnswerIntake> intake = std::nullopt;  // while answers come in
   };
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
@@ -289,10 +291,11 @@ struct Party::OpenRound {
   absl::StatusOr<std::unique_ptr<ByteSource>> OfflineOf(Party& party, const RoundPointer& self,
                                                         Intake& list_in)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
-  absl::StatusOr<Bytes> QueriesOf(Party& party, BytesView encoded)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+  // Afterwards the round holds the queries for the next party.
+  absl::Status TakeOn(Party& party, QueriesIn in) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
+      ABSL_LOCKS_EXCLUDED(gate);
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswersTo(Party& party, const RoundPointer& self,
-                                                        BytesView encoded)
+                                                        QueriesIn in)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
   // Waits until all machines have their batches. Ends the round after an error that they have not
   // agreed about.
@@ -312,28 +315,45 @@ struct Party::OpenRound {
   absl::Status TakeOnions(const Party& party, const RoundKeys& round_keys, IntakeWork& list)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
 
-  // Commits to queries. Returns them decoded, or nothing if they came before: then the round still
-  // holds what was made of them.
-  absl::StatusOr<std::optional<wire::QueryBatch>> TakeQueries(BytesView encoded,
-                                                              const RoundKeys& round_keys,
-                                                              Journal* journal,
-                                                              const Resources& resources)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate) {
+  struct Taken {
+    // Nothing if they came before: then the round still holds what was made of them.
+    std::optional<wire::QueryBatch> queries;
+    uint64_t bytes;  // of their encoding
+  };
+  // Commits to queries.
+  absl::StatusOr<Taken> TakeQueries(QueriesIn in, const RoundKeys& round_keys, Journal* journal,
+                                    const Resources& resources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
+      ABSL_LOCKS_EXCLUDED(gate) {
     SHOAL_RETURN_IF_ERROR(
         Annotate(Check(PartyStage::kQueried), "queries came before the offline stage was done"));
-    std::optional<wire::QueryBatch> queries;
     const auto* const ready = std::get_if<Ready>(&held);
     const OnlineMaterial& known =
         ready != nullptr ? *ready->material : *std::get<Queried>(held).material;
-    if (ready != nullptr) {
-      SHOAL_ASSIGN_OR_RETURN(queries, wire::DecodeQueryBatch(encoded, known.positions));
+    Taken taken;
+    BytesView encoded;
+    if (auto* const batch = std::get_if<wire::QueryBatch>(&in)) {
+      SHOAL_CHECK(resources.machines->count() > 1);
+      if (!batch->positions.empty() && batch->positions.back() >= known.positions) {
+        return absl::InvalidArgumentError("a batch over more positions than the list has");
+      }
+      taken = {std::move(*batch), 0};
+      taken.bytes = wire::EncodedBytes(*taken.queries, known.positions);
+    } else {
+      encoded = std::get<BytesView>(in);
+      taken.bytes = encoded.size();
+      if (ready != nullptr) {
+        SHOAL_ASSIGN_OR_RETURN(taken.queries, wire::DecodeQueryBatch(encoded, known.positions));
+      }
     }
     SHOAL_RETURN_IF_ERROR(CommitQueries(
-        round_keys.Mac(Content::kQueriesInput), encoded, queries.has_value() ? &*queries : nullptr,
-        known.layout.positions, Store(journal, Content::kQueriesInput), *resources.machines,
-        *resources.pool));
-    if (!queries.has_value()) SHOAL_RETURN_IF_ERROR(Repeat(PartyStage::kQueried));
-    return queries;
+        round_keys.Mac(Content::kQueriesInput), encoded,
+        taken.queries.has_value() ? &*taken.queries : nullptr, known.layout.positions,
+        Store(journal, Content::kQueriesInput), *resources.machines, *resources.pool));
+    if (ready == nullptr) {
+      SHOAL_RETURN_IF_ERROR(Repeat(PartyStage::kQueried));
+      taken.queries.reset();
+    }
+    return taken;
   }
 
   // A stage that is repeated with the same input replaces its report.
@@ -1460,73 +1480,90 @@ absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded,
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
-  absl::StatusOr<Bytes> out = open->QueriesOf(*this, encoded);
-  if (!out.ok()) return Break(*open, out.status());
-  return out;
+  if (const absl::Status taken = open->TakeOn(*this, encoded); !taken.ok()) {
+    return Break(*open, taken);
+  }
+  return std::get<OpenRound::Queried>(open->held).forwarded;
 }
 
-absl::StatusOr<Bytes> Party::OpenRound::QueriesOf(Party& party, BytesView encoded) {
+absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> Party::QueriesOfSlice(
+    const Digest& round_id, QueriesIn queries, const StageTry& stage) {
+  if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  const Working working(*open);
+  SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
+  if (const absl::Status taken = open->TakeOn(*this, std::move(queries)); !taken.ok()) {
+    return Break(*open, taken);
+  }
+  return std::get<OpenRound::Queried>(open->held).forwarding->batch;
+}
+
+absl::Status Party::OpenRound::TakeOn(Party& party, QueriesIn in) {
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
   const StageTimer timer;
   const Resources resources = party.ResourcesFor(*this);
-  SHOAL_ASSIGN_OR_RETURN(std::optional<wire::QueryBatch> queries,
-                         TakeQueries(encoded, *round_keys, party.journal_, resources));
-  if (!queries.has_value()) return std::get<Queried>(held).forwarded;
+  SHOAL_ASSIGN_OR_RETURN(Taken taken,
+                         TakeQueries(std::move(in), *round_keys, party.journal_, resources));
+  if (!taken.queries.has_value()) return absl::OkStatus();
   const std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
   SHOAL_ASSIGN_OR_RETURN(Forwarding forwarding,
-                         ForwardQueries(round_keys->context, *known, *queries, resources));
+                         ForwardQueries(round_keys->context, *known, *taken.queries, resources));
   // The way back needs only the queries' places.
   Bytes out = std::move(forwarding.queries);
   SHOAL_RETURN_IF_ERROR(CommitQueries(
-      round_keys->Mac(Content::kQueriesOutput), out, nullptr, known->layout.places,
+      round_keys->Mac(Content::kQueriesOutput), out, forwarding.batch.get(), known->layout.places,
       Store(party.journal_, Content::kQueriesOutput), *resources.machines, *resources.pool));
   wire::StageReport report = ReportOf(party.number(), "online");
-  report.set_positions_in(queries->positions.size());
-  report.set_bytes_in(encoded.size());
+  report.set_positions_in(taken.queries->positions.size());
+  report.set_bytes_in(taken.bytes);
   report.set_positions_out(forwarding.count);
   report.set_noise_queries(known->noise.size());
-  report.set_bytes_out(out.size());
+  report.set_bytes_out(forwarding.batch == nullptr
+                           ? out.size()
+                           : wire::EncodedBytes(*forwarding.batch, known->next_positions));
   // What the queries were made of. The memory is enough for the second copy of what goes out.
   SecretVector<NoiseQuery>().swap(known->noise);
   known->shares = {};
-  SHOAL_RETURN_IF_ERROR(Become(PartyStage::kQueried,
-                               Queried{known, *std::move(queries), std::move(forwarding), out}));
+  SHOAL_RETURN_IF_ERROR(
+      Become(PartyStage::kQueried,
+             Queried{known, *std::move(taken.queries), std::move(forwarding), std::move(out)}));
   timer.AddTo(report);
   SHOAL_RETURN_IF_ERROR(Total(report));
   Report(std::move(report));
-  return out;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& round_id,
-                                                                 BytesView encoded,
+                                                                 QueriesIn queries,
                                                                  const StageTry& stage) {
   if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
-  auto answers = open->AnswersTo(*this, open, encoded);
+  auto answers = open->AnswersTo(*this, open, std::move(queries));
   if (!answers.ok()) return Break(*open, answers.status());
   return answers;
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::OpenRound::AnswersTo(Party& party,
                                                                         const RoundPointer& self,
-                                                                        BytesView encoded) {
+                                                                        QueriesIn in) {
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
   const StageTimer timer;
   const Resources resources = party.ResourcesFor(*this);
-  SHOAL_ASSIGN_OR_RETURN(std::optional<wire::QueryBatch> queries,
-                         TakeQueries(encoded, *round_keys, party.journal_, resources));
-  if (queries.has_value()) {
+  SHOAL_ASSIGN_OR_RETURN(Taken taken,
+                         TakeQueries(std::move(in), *round_keys, party.journal_, resources));
+  if (taken.queries.has_value()) {
     std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
-    SHOAL_RETURN_IF_ERROR(Become(PartyStage::kQueried,
-                                 Queried{std::move(known), *std::move(queries), std::nullopt, {}}));
+    SHOAL_RETURN_IF_ERROR(
+        Become(PartyStage::kQueried,
+               Queried{std::move(known), *std::move(taken.queries), std::nullopt, {}}));
   }
   const auto& queried = std::get<Queried>(held);
   SHOAL_RETURN_IF_ERROR(KeepTerm(party, *round_keys));
   wire::StageReport report = ReportOf(party.number(), "online");
   report.set_positions_in(queried.queries.positions.size());
-  report.set_bytes_in(encoded.size());
+  report.set_bytes_in(taken.bytes);
   timer.AddTo(report);
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> answers,

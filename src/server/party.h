@@ -30,6 +30,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -57,6 +58,7 @@
 #include "src/server/table_epoch.h"
 #include "src/sharing/sharing.h"
 #include "src/wire/client.pb.h"
+#include "src/wire/query_batch.h"
 
 namespace shoal::server {
 
@@ -275,24 +277,29 @@ class Party {
   // round, or while a source lives that a repeated call of Offline returned.
   void ListPassedOn(const Digest& round_id);
 
+  // A batch of queries that comes in: its encoding, or, at one of several machines to which it came
+  // in parts, the batch itself.
+  using QueriesIn = std::variant<BytesView, wire::QueryBatch>;
   // At every party but the backend: takes encoded queries and returns those for the next party.
   // Then erases the noise queries and the shares. The same queries get the same bytes, which are
   // kept.
   // Here and below FAILED_PRECONDITION, naming both stages (round_stage.h), if the stage before is
   // not done.
-  // One of several machines has its slice of the batch. It waits until all have theirs; errors as
-  // Offline.
   absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded,
                                 const StageTry& stage = {});
+  // The same at one of several machines, which has its slice of the batch, and returns its slice of
+  // the next party's. It waits until all have theirs; errors as Offline.
+  absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> QueriesOfSlice(
+      const Digest& round_id, QueriesIn queries, const StageTry& stage = {});
   // At every party but the backend: takes all answers of the next party and returns those for the
   // previous one. INVALID_ARGUMENT for a wrong number of bytes; errors of the source. The list that
   // party 1 may take from the source has the memory that the round has reserved for it
   // (round_memory.h), and may outlive the round.
   absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(const Digest& round_id,
                                                         ByteSource& answers);
-  // At the backend: takes encoded queries and returns the answers for the previous party.
+  // At the backend: takes queries and returns the answers for the previous party.
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const Digest& round_id,
-                                                            BytesView encoded,
+                                                            QueriesIn queries,
                                                             const StageTry& stage = {});
 
   // Ends every round and draft that the frontend's list says has ended (src/round/live_rounds.h).

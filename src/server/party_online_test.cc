@@ -161,9 +161,13 @@ class TestParty {
     SHOAL_ASSIGN_OR_RETURN(
         machine.forwarding,
         ForwardQueries(context, machine.material, machine.queries, machine.resources(all)));
-    SHOAL_RETURN_IF_ERROR(CommitBatch(Content::kQueriesOutput, machine.forwarding.queries, nullptr,
+    const auto& batch = machine.forwarding.batch;
+    EXPECT_EQ(batch != nullptr, all.count() > 1);
+    machine.forwarded = batch == nullptr
+                            ? machine.forwarding.queries
+                            : wire::EncodeQueryBatch(*batch, machine.material.next_positions);
+    SHOAL_RETURN_IF_ERROR(CommitBatch(Content::kQueriesOutput, machine.forwarded, batch.get(),
                                       layout.places, journal, machine, all));
-    machine.forwarded = machine.forwarding.queries;
     return absl::OkStatus();
   }
 
@@ -698,12 +702,13 @@ TEST_F(SmallPartyTest, OneAnswerChangedOnARepeatIsRefused) {
 // after that succeeds.
 TEST_F(SmallPartyTest, AFaultAtAnyStepStopsAll) {
   Queries();
-  const auto break_all = [&](uint64_t barrier, const TestParty::Work& work) {
+  const auto break_all = [&](uint32_t from, uint32_t to, uint64_t barrier,
+                             const TestParty::Work& work) {
     for (uint64_t chunk = 0; chunk <= barrier; ++chunk) {
       for (const Fault fault : {Fault::kCorrupt, Fault::kWithhold, Fault::kAbort, Fault::kDie}) {
         LocalCluster cluster(kMachines);
         if (fault == Fault::kWithhold || fault == Fault::kDie) cluster.BeImpatient();
-        cluster.Break(fault, 0, 2, chunk);
+        cluster.Break(fault, from, to, chunk);
         std::vector<absl::Status> stage(kMachines);
         const auto next = party_.RunAll(
             [&](Machine& machine, Machines& all) -> absl::Status {
@@ -714,19 +719,19 @@ TEST_F(SmallPartyTest, AFaultAtAnyStepStopsAll) {
             cluster);
         for (uint32_t r = 0; r < kMachines; ++r) {
           EXPECT_FALSE(next[r].ok()) << "fault " << static_cast<int>(fault) << ", chunk " << chunk;
-          if (chunk == barrier && r != 2) continue;
+          if (chunk == barrier && r != to) continue;
           EXPECT_FALSE(stage[r].ok()) << "fault " << static_cast<int>(fault) << ", chunk " << chunk;
         }
       }
     }
   };
   // Greeting, queries, tallies; then comes the barrier.
-  break_all(3, [&](Machine& machine, Machines& all) {
+  break_all(0, 2, 3, [&](Machine& machine, Machines& all) {
     return ForwardQueries(party_.context, machine.material, machine.queries, machine.resources(all))
         .status();
   });
   // Greeting, answers; then the barrier.
-  break_all(2, [&](Machine& machine, Machines& all) -> absl::Status {
+  break_all(0, 2, 2, [&](Machine& machine, Machines& all) -> absl::Status {
     std::optional<AnswerIntake> intake;
     SHOAL_RETURN_IF_ERROR(
         party_.TakeAnswers(party_.Answered(answers_, all.rank()), machine, all, intake));
@@ -734,11 +739,16 @@ TEST_F(SmallPartyTest, AFaultAtAnyStepStopsAll) {
                          *std::move(intake), machine.resources(all))
         .status();
   });
-  // Greeting, lengths, beginnings of chunks, tags; then the barrier.
-  break_all(4, [&](Machine& machine, Machines& all) {
-    return party_.CommitList(Content::kAnswersInput, party_.Answered(answers_, all.rank()),
-                             head_.journal, machine, all);
-  });
+  // Greeting and lengths; then the beginning of a chunk from machine 2 to machine 1, where it
+  // began, tags to the head, and from the head nothing; then the barrier.
+  const Bytes mine(100'000);
+  static_assert(ContentMac::kDefaultChunkBytes < 100'000);
+  const TestParty::Work commit = [&](Machine& machine, Machines& all) {
+    return party_.CommitList(Content::kAnswersInput, mine, head_.journal, machine, all);
+  };
+  break_all(2, 1, 3, commit);
+  break_all(2, 0, 3, commit);
+  break_all(0, 2, 2, commit);
 }
 
 // What an observer could match with what he sees elsewhere does not pass: no tally with its place,

@@ -48,8 +48,8 @@ class Division {
 // What one of several machines has beside its routes, at most.
 uint64_t SeveralMachinesBytes(const RoundSize& size, const RoundMemory& memory) {
   if (size.others == 0) return 0;
-  // For its digest, the message is decoded, and its used positions are encoded as the whole batch's
-  // are (CommitQueries).
+  // What goes on is held as a batch, and for its digest the used positions are encoded as the whole
+  // batch's are (CommitQueries).
   const auto next = static_cast<uint32_t>(size.next_positions());
   const uint64_t decoded = kQueryBytes * next + wire::MaxQueryBatchBytes(next) - uint64_t{4} * next;
   // A bucket, as read and in order, of each list of answers that lies in a file and goes to another

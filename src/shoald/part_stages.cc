@@ -220,7 +220,7 @@ class PartStages::OnlineTry {
     std::vector<uint32_t> senders;
     std::vector<uint64_t> sizes;
     absl::StatusOr<std::unique_ptr<ByteSource>> answers =
-        options.online(round_id, slice, attempt, Batch(slice, senders, sizes));
+        options.online(round_id, slice, attempt, Batch(senders, sizes));
     {
       const MutexLock lock(mutex_);
       running_ = false;
@@ -237,9 +237,9 @@ class PartStages::OnlineTry {
     return absl::OkStatus();
   }
 
-  // The batch of all parts, encoded, and from whom how many queries came.
-  Bytes Batch(const server::ListPart& slice, std::vector<uint32_t>& senders,
-              std::vector<uint64_t>& sizes) ABSL_LOCKS_EXCLUDED(mutex_) {
+  // The batch of all parts, and from whom how many queries came.
+  wire::QueryBatch Batch(std::vector<uint32_t>& senders, std::vector<uint64_t>& sizes)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
     std::vector<server::BatchPart> parts;
     {
       const MutexLock lock(mutex_);
@@ -250,8 +250,7 @@ class PartStages::OnlineTry {
       }
       parts_.clear();
     }
-    return wire::EncodeQueryBatch(server::JoinBatches(std::move(parts)),
-                                  static_cast<uint32_t>(slice.count));
+    return server::JoinBatches(std::move(parts));
   }
 
   void Ready(uint32_t to, absl::StatusOr<std::unique_ptr<ByteSource>>& part)

@@ -28,6 +28,7 @@
 #include "src/server/slices.h"
 #include "src/storage/spool.h"
 #include "src/wire/peer.pb.h"
+#include "src/wire/query_batch.h"
 
 namespace shoal::shoald {
 
@@ -54,10 +55,11 @@ class PartStages {
     std::function<absl::StatusOr<RunOffline>(const wire::SignedHeader& header,
                                              const server::ListPart& slice, uint64_t attempt)>
         offline;
-    // Runs the online stage over this machine's slice: `queries` is an encoded batch over its
-    // positions. Returns an answer of the same size for each.
+    // Runs the online stage over this machine's slice, for queries at its positions. Returns an
+    // answer of the same size for each.
     std::function<absl::StatusOr<std::unique_ptr<ByteSource>>(
-        const Digest& round_id, const server::ListPart& slice, uint64_t attempt, Bytes queries)>
+        const Digest& round_id, const server::ListPart& slice, uint64_t attempt,
+        wire::QueryBatch queries)>
         online;
   };
 

@@ -88,11 +88,9 @@ class Receivers {
               return absl::OkStatus();
             };
           },
-          .online = [](const Digest&, const server::ListPart& slice, uint64_t,
-                       Bytes queries) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
-            SHOAL_ASSIGN_OR_RETURN(
-                const wire::QueryBatch batch,
-                wire::DecodeQueryBatch(queries, static_cast<uint32_t>(slice.count)));
+          .online =
+              [](const Digest&, const server::ListPart& slice, uint64_t,
+                 const wire::QueryBatch& batch) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
             Bytes answers;
             for (size_t i = 0; i < batch.tallies.size(); ++i) {
               EXPECT_EQ(batch.tallies[i], 10 * (slice.first + batch.positions[i]));
@@ -409,7 +407,7 @@ class OneReceiver {
                  .offline = [this](const wire::SignedHeader&, const server::ListPart&, uint64_t)
                      -> absl::StatusOr<PartStages::RunOffline> { return offline; },
                  .online = [this](const Digest&, const server::ListPart&, uint64_t,
-                                  Bytes) { return online(); }}) {}
+                                  const wire::QueryBatch&) { return online(); }}) {}
 
   absl::StatusOr<std::unique_ptr<PartStages::OfflinePart>> Offline(const wire::ListPart& part,
                                                                    uint64_t round = 1) {

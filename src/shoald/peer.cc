@@ -81,10 +81,10 @@ RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* ide
              .machines = next_.machines,
              .answer_bytes = answer_bytes_,
              .call =
-                 [this](uint32_t machine, wire::Frame request, ByteSource* bulk,
-                        uint64_t answer_bulk_bytes, std::function<bool()> over) {
+                 [this](const Digest& round_id, uint32_t machine, wire::Frame request,
+                        ByteSource* bulk, uint64_t answer_bulk_bytes, std::function<bool()> over) {
                    return CallStage(
-                       machine, request, bulk, answer_bulk_bytes,
+                       round_id, machine, request, bulk, answer_bulk_bytes,
                        [this, over = std::move(over)] { return cancelled_ || over(); });
                  },
              .spools = spools}) {}
@@ -125,26 +125,41 @@ std::function<bool()> RemoteLink::TermOver(const Digest& round_id) const {
 
 absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLite& request,
                               google::protobuf::MessageLite& response,
-                              std::chrono::milliseconds limit, std::function<bool()> cancelled,
-                              ByteSource* bulk, uint32_t machine) const {
+                              std::chrono::milliseconds limit,
+                              std::function<bool()> cancelled) const {
   const Deadline deadline = After(limit);
-  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, std::move(cancelled), machine));
-  const absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
-      wire::MakeFrame(type, request), bulk,
+  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, std::move(cancelled)));
+  const absl::StatusOr<wire::Frame> answer = connection->Call(
+      wire::MakeFrame(type, request),
       {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, Left(deadline));
-  if (!answer.ok()) return Named(answer.status(), machine);
-  return wire::ParseFrame(answer->frame, type, response);
+  if (!answer.ok()) return Named(answer.status());
+  return wire::ParseFrame(*answer, type, response);
 }
 
-absl::StatusOr<RunCalls::Answer> RemoteLink::CallStage(uint32_t machine, const wire::Frame& request,
-                                                       ByteSource* bulk, uint64_t answer_bulk_bytes,
-                                                       std::function<bool()> cancelled) const {
+absl::StatusOr<RunCalls::Answer> RemoteLink::CallStage(const Digest& round_id, uint32_t machine,
+                                                       const wire::Frame& request, ByteSource* bulk,
+                                                       uint64_t answer_bulk_bytes,
+                                                       std::function<bool()> cancelled) {
   const Deadline deadline = After(stage_limit_);
-  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(deadline, std::move(cancelled), machine));
+  const bool is_list = request.type == FrameType::kOffline;
+  std::unique_ptr<net::Connection> connection;
+  if (request.type == FrameType::kOnline) connection = kept_.Take(round_id, machine);
+  if (connection != nullptr) {
+    connection->SetCancelled(std::move(cancelled));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(connection, Connect(deadline, std::move(cancelled), machine));
+  }
   absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
       request, bulk, {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = answer_bulk_bytes},
       Left(deadline));
+  // A call over a kept connection is not made again over a new one: the other machine may have
+  // taken it. The link has broken, as it can at any time, and the frontend repeats the stage.
   if (!answer.ok()) return Named(answer.status(), machine);
+  if (is_list) {  // no bulk
+    kept_.Keep(round_id, machine, std::move(connection));
+    return RunCalls::Answer{.frame = std::move(answer->frame),
+                            .bulk = std::make_unique<BytesSource>(Bytes())};
+  }
   return RunCalls::Answer{
       .frame = std::move(answer->frame),
       .bulk = std::make_unique<OwnedBulk>(
@@ -169,9 +184,12 @@ absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
   if (next_.machines > 1) return runs_.Offline(header, std::move(onions));
   wire::OfflineRequest request;
   *request.mutable_header() = header;
+  const Digest round_id = round::RoundId(header.header());
+  SHOAL_ASSIGN_OR_RETURN(const RunCalls::Answer answer,
+                         CallStage(round_id, 0, wire::MakeFrame(FrameType::kOffline, request),
+                                   onions.get(), 0, Over(round_id)));
   wire::OfflineResponse response;
-  return Call(FrameType::kOffline, request, response, stage_limit_,
-              Over(round::RoundId(header.header())), onions.get());
+  return wire::ParseFrame(answer.frame, FrameType::kOffline, response);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& round_id,
@@ -183,8 +201,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& rou
   const uint64_t expected = CountOf(queries) * answer_bytes;
   SHOAL_ASSIGN_OR_RETURN(
       RunCalls::Answer answer,
-      CallStage(0, wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
-                expected, Over(round_id)));
+      CallStage(round_id, 0, wire::MakeFrame(FrameType::kOnline, request, std::move(queries)),
+                nullptr, expected, Over(round_id)));
   wire::OnlineResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
   return std::move(answer.bulk);
@@ -248,12 +266,16 @@ absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> RemoteLink::Refresh(
   *request.mutable_header() = refresh;
   request.DiscardUnknownFields();
   SHOAL_ASSIGN_OR_RETURN(RunCalls::Answer answer,
-                         CallStage(0, wire::MakeFrame(FrameType::kRefresh, request), nullptr,
-                                   expected, TermOver(round_id)));
+                         CallStage(round_id, 0, wire::MakeFrame(FrameType::kRefresh, request),
+                                   nullptr, expected, TermOver(round_id)));
   wire::RefreshResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kRefresh, response));
   SHOAL_ASSIGN_OR_RETURN(std::vector<round::RefreshTag> tags, server::TagsOf(response));
   return std::make_unique<RemoteRefresh>(std::move(answer.bulk), std::move(tags));
+}
+
+void RemoteLink::CloseEnded() {
+  kept_.End([this](const Digest& round_id) { return !answer_bytes_(round_id).ok(); });
 }
 
 absl::StatusOr<wire::PartyStatesResponse> RemoteLink::States(
@@ -532,12 +554,15 @@ PartStages::Options PartsOf(server::ChainNode& node, uint32_t senders, SpoolPlac
       },
       .online = [&node, &party, spools](
                     const Digest& id, const server::ListPart& slice, uint64_t attempt,
-                    Bytes queries) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
-        SHOAL_ASSIGN_OR_RETURN(
-            auto answers,
-            node.Online(id, std::move(queries), {.attempt = attempt, .records = slice.records}));
-        return party.has_several_machines() ? Made(std::move(answers), *spools)
-                                            : std::move(answers);
+                    wire::QueryBatch queries) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
+        const server::StageTry stage = {.attempt = attempt, .records = slice.records};
+        if (!party.has_several_machines()) {
+          Bytes encoded = wire::EncodeQueryBatch(queries, static_cast<uint32_t>(slice.count));
+          queries = {};  // frees memory
+          return node.Online(id, std::move(encoded), stage);
+        }
+        SHOAL_ASSIGN_OR_RETURN(auto answers, node.Online(id, std::move(queries), stage));
+        return Made(std::move(answers), *spools);
       },
   };
 }

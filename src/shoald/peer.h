@@ -21,6 +21,7 @@
 #include "src/server/slices.h"
 #include "src/server/terms.h"
 #include "src/shoald/chain_states.h"
+#include "src/shoald/kept_connections.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/run_calls.h"
 #include "src/storage/spool.h"
@@ -43,8 +44,9 @@ class RemoteRefresh final : public server::RefreshAnswers {
 };
 
 // Calls to the next party; if it has several machines, to its head, except for the parts of lists,
-// which go to the machines that own them (src/server/slices.h). Every call opens a connection, as
-// there are few calls in a round; only lists of live rounds, one a second, keep theirs.
+// which go to the machines that own them (src/server/slices.h). A call opens a connection, as there
+// are few calls in a round, with two exceptions: lists of live rounds, one a second, keep theirs;
+// and the connection of a list of onions is kept for the same round's queries (CloseEnded).
 // Thread-safe.
 class RemoteLink final : public server::Link {
  public:
@@ -94,6 +96,10 @@ class RemoteLink final : public server::Link {
   // What the next party and those after it say of themselves. Gives up as Live does.
   absl::StatusOr<wire::PartyStatesResponse> States(const wire::PartyStatesRequest& request) const;
 
+  // Ends the connections that are kept for rounds that are not open here any more. To be called
+  // often: a connection, and with it the keys of what passed over it, is not to outlive its round.
+  void CloseEnded();
+
   // For the end of the process: calls that wait for the rest of the chain, and later ones, return
   // CANCELLED. Lists of live rounds, which are short, are still sent.
   void CancelStages() { cancelled_ = true; }
@@ -113,12 +119,12 @@ class RemoteLink final : public server::Link {
   // A call without bulk in the answer.
   absl::Status Call(wire::FrameType type, const google::protobuf::MessageLite& request,
                     google::protobuf::MessageLite& response, std::chrono::milliseconds limit,
-                    std::function<bool()> cancelled, ByteSource* bulk = nullptr,
-                    uint32_t machine = 0) const;
+                    std::function<bool()> cancelled) const;
   // A stage's call to a machine: RunCalls::Options::call.
-  absl::StatusOr<RunCalls::Answer> CallStage(uint32_t machine, const wire::Frame& request,
-                                             ByteSource* bulk, uint64_t answer_bulk_bytes,
-                                             std::function<bool()> cancelled) const;
+  absl::StatusOr<RunCalls::Answer> CallStage(const Digest& round_id, uint32_t machine,
+                                             const wire::Frame& request, ByteSource* bulk,
+                                             uint64_t answer_bulk_bytes,
+                                             std::function<bool()> cancelled);
 
   const roster::Party next_;
   const absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> context_;
@@ -126,6 +132,7 @@ class RemoteLink final : public server::Link {
   const std::chrono::seconds stage_limit_;
   const uint32_t later_;
   std::atomic<bool> cancelled_ = false;
+  KeptConnections kept_;
   RunCalls runs_;
   Mutex live_mutex_;  // held over a call
   std::unique_ptr<net::Connection> live_connection_ ABSL_GUARDED_BY(live_mutex_);
@@ -134,6 +141,10 @@ class RemoteLink final : public server::Link {
 // Serves the party before this one.
 class PeerService {
  public:
+  // How long a connection of a caller may rest. That of a list waits for its round's queries. Only
+  // the party before this one connects here, and takes no place of others.
+  static constexpr std::chrono::minutes kIdle{30};
+
   // All must outlive the service. Without `states` nothing is said of parties. `parts` is there if
   // this party or the one before it has several machines; then lists come in parts alone. `node` is
   // null at a machine that is not its party's head, which takes nothing else.

@@ -304,6 +304,16 @@ class Relay {
     const MutexLock lock(mutex_);
     for (const int socket : sockets_) ::shutdown(socket, SHUT_RDWR);
   }
+  // Sends what nobody asked for to those who have connected.
+  void Speak() {
+    const MutexLock lock(mutex_);
+    for (size_t i = 0; i < sockets_.size(); i += 2) ::send(sockets_[i], "x", 1, MSG_NOSIGNAL);
+  }
+  // That have been made.
+  size_t connections() {
+    const MutexLock lock(mutex_);
+    return sockets_.size() / 2;
+  }
 
  private:
   static sockaddr_in Local(uint16_t port) {
@@ -359,6 +369,109 @@ class Finally {
  private:
   const std::function<void()> call_;
 };
+
+// A round up to its queries, behind a relay between parties 1 and 2.
+class KeptConnectionTest : public PeerTest {
+ protected:
+  KeptConnectionTest() {
+    roster::Party party = Party2();
+    party.peer_address = absl::StrCat("127.0.0.1:", relay_.port());
+    link_ = std::make_unique<RemoteLink>(
+        party, &party1_.tls(),
+        [this](const Digest& id) { return deployment_.party(1).AnswerBytes(id); }, 60s);
+    chain_ = std::make_unique<server::ChainNode>(&deployment_.party(1), link_.get());
+  }
+
+  void RunToQueries() {
+    server::Frontend& frontend = deployment_.frontend();
+    auto announced = Announce(*chain_);
+    SHOAL_ASSERT_OK(announced);
+    round_ = *std::move(announced);
+    server::testing::Client client(&deployment_, *round_);
+    SHOAL_ASSERT_OK(client.Obtain(20));
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto onions, frontend.Seal(round_->id()));
+    SHOAL_ASSERT_OK(chain_->Offline(round_->wire(), std::move(onions)));
+    SHOAL_ASSERT_OK_AND_ASSIGN(server::StageReports reports, chain_->Reports(round_->id()));
+    SHOAL_ASSERT_OK(frontend.OfflineDone(round_->id(), std::move(reports)));
+    SHOAL_ASSERT_OK(client.Query({0, 1, 2}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(queries_, frontend.CloseQueries(round_->id()));
+    before_ = relay_.connections();
+  }
+  // Runs the online stage, which must succeed, and returns how many connections it made.
+  size_t ConnectionsOfOnline() {
+    const auto answers = chain_->OnlineOfKept(round_->id(), queries_);
+    SHOAL_EXPECT_OK(answers);
+    if (answers.ok()) {
+      const auto all = ReadAll(**answers);
+      SHOAL_EXPECT_OK(all);
+      EXPECT_EQ(all.ok() ? all->size() : 0, 3 * deployment_.Answer(0).size());
+    }
+    return relay_.connections() - before_;
+  }
+  // Waits until party 2 has so many connections.
+  bool Has(size_t connections) {
+    for (int i = 0; i < 1000 && server_->connections() != connections; ++i) {
+      std::this_thread::sleep_for(10ms);
+    }
+    return server_->connections() == connections;
+  }
+
+  Relay relay_{server_->port()};
+  std::unique_ptr<RemoteLink> link_;
+  std::unique_ptr<server::ChainNode> chain_;
+  std::optional<round::Round> round_;
+  Bytes queries_;
+  size_t before_ = 0;
+};
+
+TEST_F(KeptConnectionTest, QueriesGoOverTheConnectionOfTheirList) {
+  RunToQueries();
+  EXPECT_TRUE(Has(1)) << server_->connections();
+  EXPECT_EQ(ConnectionsOfOnline(), 0u);
+  // It has done all that it was kept for.
+  EXPECT_TRUE(Has(0)) << server_->connections();
+}
+
+// As by a relay on the way that forgets connections, or by the other side, which has had enough.
+TEST_F(KeptConnectionTest, WhereItWasCutMeanwhileQueriesTakeANewOne) {
+  RunToQueries();
+  relay_.Cut();
+  EXPECT_TRUE(Has(0)) << server_->connections();
+  EXPECT_EQ(ConnectionsOfOnline(), 1u);
+}
+
+TEST_F(KeptConnectionTest, WhereTheOtherPartyListensAnewQueriesTakeANewOne) {
+  RunToQueries();
+  Start(server_->port());
+  EXPECT_EQ(ConnectionsOfOnline(), 1u);
+}
+
+TEST_F(KeptConnectionTest, OneOverWhichSomethingCameUnaskedIsNotUsed) {
+  RunToQueries();
+  relay_.Speak();
+  std::this_thread::sleep_for(100ms);  // over the loopback interface
+  EXPECT_EQ(ConnectionsOfOnline(), 1u);
+}
+
+TEST_F(KeptConnectionTest, ItEndsWithItsRound) {
+  RunToQueries();
+  link_->CloseEnded();
+  EXPECT_TRUE(Has(1)) << server_->connections();
+  SHOAL_ASSERT_OK(deployment_.party(1).End(round_->id()));
+  link_->CloseEnded();
+  EXPECT_TRUE(Has(0)) << server_->connections();
+}
+
+// A caller that keeps nothing, as earlier versions and other programs, is served as ever.
+TEST_F(KeptConnectionTest, QueriesOverAConnectionOfTheirOwnAreTaken) {
+  RunToQueries();
+  RemoteLink another(
+      Party2(), &party1_.tls(),
+      [this](const Digest& id) { return deployment_.party(1).AnswerBytes(id); }, 60s);
+  server::ChainNode chain(&deployment_.party(1), &another);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, chain.OnlineOfKept(round_->id(), queries_));
+  SHOAL_EXPECT_OK(ReadAll(*answers));
+}
 
 // The connection between parties 1 and 2 is cut while party 3 works, in each stage and on the way
 // back: the driver runs the stage again over a new connection, and party 2 gives the same bytes.

@@ -206,12 +206,13 @@ size_t ConnectionsThatFit(size_t wanted) {
 // at their time, which the lists do not shorten if nobody sends them.
 class Expiry {
  public:
-  // `terms` may be null.
-  Expiry(server::Party* party, server::Terms* terms)
-      : thread_([this, party, terms] {
+  // `terms` may be null, and so may `next`, the link to the next party.
+  Expiry(server::Party* party, server::Terms* terms, RemoteLink* next)
+      : thread_([this, party, terms, next] {
           while (Wait(std::chrono::seconds(1))) {
             party->EndExpired();
             if (terms != nullptr) terms->EndExpired();
+            if (next != nullptr) next->CloseEnded();
           }
         }) {}
   ~Expiry() {
@@ -731,7 +732,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   std::optional<OwnSteps> own_steps;
   std::unique_ptr<MachineControl> control;  // at one of several machines
   std::optional<AllSteps> all_steps;        // at party 1's head, if it has several
-  const Expiry expiry(party.get(), terms.get());
+  const Expiry expiry(party.get(), terms.get(), next.get());
   std::unique_ptr<server::Refreshes> refreshes;  // at party 1, if it keeps terms
   std::unique_ptr<ChainWatch> chain;
   std::unique_ptr<ClientService> clients;
@@ -798,6 +799,8 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
     SHOAL_ASSIGN_OR_RETURN(engines_server,
                            ListenForEngines(*pir_service, config, roster, listen, monitoring));
   }
+  // Of the port for the party before alone: strangers rest for less.
+  if (config.party() != 1) listen.idle_timeout = PeerService::kIdle;
   const std::string address = listen.address;
   const auto begin_to_serve = [&]() -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));

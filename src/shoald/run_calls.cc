@@ -63,7 +63,8 @@ absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& 
   }
   FirstError error;
   TaskGroup calls;  // each waits for the end of the stage
-  const auto cancelled = [&error, &mine, over = Over(round::RoundId(header.header()))] {
+  const Digest round_id = round::RoundId(header.header());
+  const auto cancelled = [&error, &mine, over = Over(round_id)] {
     return error.failed() || over() || (mine.given_up && mine.given_up());
   };
   // Parts are made in order, and so they are sent.
@@ -77,9 +78,9 @@ absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& 
               wire::OfflineRequest request;
               *request.mutable_header() = header;
               *request.mutable_part() = WirePart(mine, shipments[i]);
-              const absl::StatusOr<Answer> answer =
-                  options_.call(shipments[i].to, wire::MakeFrame(FrameType::kOffline, request),
-                                part->get(), 0, cancelled);
+              const absl::StatusOr<Answer> answer = options_.call(
+                  round_id, shipments[i].to, wire::MakeFrame(FrameType::kOffline, request),
+                  part->get(), 0, cancelled);
               wire::OfflineResponse response;
               error.Set(answer.ok() ? wire::ParseFrame(answer->frame, FrameType::kOffline, response)
                                     : answer.status());
@@ -145,15 +146,17 @@ class RunCalls::RunAnswers final : public ByteSource {
   TaskGroup calls_;
 };
 
-absl::Status RunCalls::FetchPart(const wire::OnlineRequest& request, Bytes queries,
-                                 uint64_t expected, const std::function<bool()>& cancelled,
+absl::Status RunCalls::FetchPart(const Digest& round_id, const wire::OnlineRequest& request,
+                                 Bytes queries, uint64_t expected,
+                                 const std::function<bool()>& cancelled,
                                  const std::function<void()>& answered,
                                  server::PartJoin::Part& part) const {
   const uint32_t machine = request.part().to_machine();
   SHOAL_ASSIGN_OR_RETURN(
       const Answer answer,
-      options_.call(machine, wire::MakeFrame(FrameType::kOnline, request, std::move(queries)),
-                    nullptr, expected, cancelled));
+      options_.call(round_id, machine,
+                    wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
+                    expected, cancelled));
   wire::OnlineResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
   if (answer.bulk->size() != expected) {
@@ -189,10 +192,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::OnlineRun(const Digest& ro
     request.set_round_id(ToString(round_id));
     *request.mutable_part() = WirePart(mine, shipment);
     answers->Spawn(
-        [this, request = std::move(request), expected, cancelled,
+        [this, round_id, request = std::move(request), expected, cancelled,
          encoded = wire::EncodeQueryBatch(batch, static_cast<uint32_t>(shipment.part.count)),
          part = std::shared_ptr(std::move(part))](const auto& answered) {
-          return FetchPart(request, encoded, expected, cancelled, answered, *part);
+          return FetchPart(round_id, request, encoded, expected, cancelled, answered, *part);
         });
   }
   SHOAL_RETURN_IF_ERROR(answers->Wait(mine.given_up));

@@ -36,12 +36,12 @@ class RunCalls {
     uint32_t machines = 1;  // that it has
     // As RemoteLink::AnswerBytes: an error once the round is not open here (any more).
     std::function<absl::StatusOr<uint64_t>(const Digest& round_id)> answer_bytes;
-    // A stage's call to one of these machines, from any thread: sends the frame, with `bulk` in
-    // place of its own if that is not null, and waits for the answer, which has no more than
-    // `answer_bulk_bytes`. Ends with any error once `cancelled`, asked often, is true.
-    std::function<absl::StatusOr<Answer>(uint32_t machine, wire::Frame request, ByteSource* bulk,
-                                         uint64_t answer_bulk_bytes,
-                                         std::function<bool()> cancelled)>
+    // A stage's call to one of these machines, from any thread, for a round: sends the frame, with
+    // `bulk` in place of its own if that is not null, and waits for the answer, which has no more
+    // than `answer_bulk_bytes`. Ends with any error once `cancelled`, asked often, is true.
+    std::function<absl::StatusOr<Answer>(
+        const Digest& round_id, uint32_t machine, wire::Frame request, ByteSource* bulk,
+        uint64_t answer_bulk_bytes, std::function<bool()> cancelled)>
         call;
     // Where answers of several machines wait for their turn.
     SpoolPlace* spools = nullptr;
@@ -65,8 +65,8 @@ class RunCalls {
     return [this, round_id] { return !options_.answer_bytes(round_id).ok(); };
   }
   // A call of OnlineRun: gives the answers to `part`.
-  absl::Status FetchPart(const wire::OnlineRequest& request, Bytes queries, uint64_t expected,
-                         const std::function<bool()>& cancelled,
+  absl::Status FetchPart(const Digest& round_id, const wire::OnlineRequest& request, Bytes queries,
+                         uint64_t expected, const std::function<bool()>& cancelled,
                          const std::function<void()>& answered, server::PartJoin::Part& part) const;
 
   const Options options_;

@@ -49,7 +49,7 @@ SimulatedLink::SimulatedLink(Network* network, Address from, uint32_t next_machi
           {.party = PartyAt(from) + 1,
            .machines = next_machines,
            .answer_bytes = answer_bytes_,
-           .call = [this](uint32_t machine, wire::Frame request, ByteSource* bulk,
+           .call = [this](const Digest&, uint32_t machine, wire::Frame request, ByteSource* bulk,
                           uint64_t answer_bulk_bytes,
                           std::function<bool()> over) -> absl::StatusOr<shoald::RunCalls::Answer> {
              if (bulk != nullptr) SHOAL_RETURN_IF_ERROR(Drain(*bulk, request.bulk));

@@ -37,6 +37,11 @@ uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
   return total;
 }
 
+// Bytes of the positions in the shorter encoding.
+uint64_t GapOrBitmapBytes(const std::vector<uint32_t>& positions, uint64_t bitmap_bytes) {
+  return std::min(GapBytes(positions, bitmap_bytes), bitmap_bytes);
+}
+
 // Begins an encoding: only kind and count are written. It uses `memory`, which must be zeros, if
 // that is large enough.
 Bytes Begin(uint8_t kind, uint64_t used_bytes, uint32_t count, Bytes memory = {}) {
@@ -61,6 +66,11 @@ bool EightInARow(const std::vector<uint32_t>& positions, size_t i) {
   return i + 8 <= positions.size() && positions[i + 7] - positions[i] == 7;
 }
 
+// The same for 64.
+bool SixtyFourInARow(const std::vector<uint32_t>& positions, size_t i) {
+  return i + 64 <= positions.size() && positions[i + 63] - positions[i] == 63;
+}
+
 // Sets the bits of base + positions in a bitmap that begins with bit 8 * first_byte. Leaves out
 // those before it.
 void SetBits(const std::vector<uint32_t>& positions, uint64_t base, uint64_t first_byte,
@@ -69,6 +79,9 @@ void SetBits(const std::vector<uint32_t>& positions, uint64_t base, uint64_t fir
     const uint64_t used = base + positions[i];
     if (used / 8 < first_byte) {
       ++i;
+    } else if (used % 8 == 0 && SixtyFourInARow(positions, i)) {
+      StoreLe(bitmap + (used / 8 - first_byte), ~uint64_t{0});
+      i += 64;
     } else if (used % 8 == 0 && EightInARow(positions, i)) {
       bitmap[used / 8 - first_byte] = 0xff;
       i += 8;
@@ -129,11 +142,11 @@ uint64_t MaxQueryBatchBytes(uint32_t position_count) {
   return kHeaderBytes + BitmapBytes(position_count) + 4 * uint64_t{position_count};
 }
 
-QueryBatchWriter::QueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory)
+QueryBatchWriter::QueryBatchWriter(uint32_t count, uint32_t position_count, Form form, Bytes memory)
     : count_(count), position_count_(position_count) {
   SHOAL_CHECK(count <= position_count);
   const uint64_t bitmap_bytes = BitmapBytes(position_count);
-  if (SurelyBitmap(count, bitmap_bytes)) {
+  if (form == Form::kMessage && SurelyBitmap(count, bitmap_bytes)) {
     full_ = Begin(kBitmap, bitmap_bytes, count, std::move(memory));
     bitmap_ = full_.data() + kHeaderBytes;
     tallies_ = bitmap_ + bitmap_bytes;
@@ -143,8 +156,18 @@ QueryBatchWriter::QueryBatchWriter(uint32_t count, uint32_t position_count, Byte
   }
 }
 
+QueryBatch QueryBatchWriter::TakeBatch() && {
+  SHOAL_CHECK(bitmap_ == nullptr);
+  return std::move(sparse_);
+}
+
 Bytes QueryBatchWriter::Take() && {
   return bitmap_ != nullptr ? std::move(full_) : EncodeQueryBatch(sparse_, position_count_);
+}
+
+uint64_t EncodedBytes(const QueryBatch& batch, uint32_t position_count) {
+  return kHeaderBytes + GapOrBitmapBytes(batch.positions, BitmapBytes(position_count)) +
+         4 * uint64_t{batch.positions.size()};
 }
 
 Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
@@ -181,6 +204,11 @@ QuerySlice DescribeSlice(const QueryBatch& batch, uint64_t first_position, uint6
   slice.last_used = first_position + batch.positions.back();
   for (size_t i = 1; i < batch.positions.size();) {
     const uint32_t last = batch.positions[i - 1];
+    if (batch.positions[i] == last + 1 && SixtyFourInARow(batch.positions, i)) {
+      slice.later_gap_bytes += 64;
+      i += 64;
+      continue;
+    }
     if (batch.positions[i] == last + 1 && EightInARow(batch.positions, i)) {
       slice.later_gap_bytes += 8;
       i += 8;
@@ -263,7 +291,15 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
     const uint32_t* const end = at + count;
     for (size_t byte = 0; byte < used.size(); ++byte) {
       const auto first = static_cast<uint32_t>(8 * byte);
-      // A shortcut for eight used positions, as nearly all positions are used in most batches.
+      // Shortcuts for 64 used positions and for eight, as nearly all positions are used in most
+      // batches.
+      if (byte + 8 <= used.size() && LoadLe<uint64_t>(used.data() + byte) == ~uint64_t{0} &&
+          end - at >= 64 && 8 * (byte + 8) <= position_count) {
+        for (uint32_t i = 0; i < 64; ++i) at[i] = first + i;
+        at += 64;
+        byte += 7;
+        continue;
+      }
       if (used[byte] == 0xff && end - at >= 8 && 8 * (byte + 1) <= position_count) {
         for (uint32_t i = 0; i < 8; ++i) at[i] = first + i;
         at += 8;

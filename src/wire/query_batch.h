@@ -31,14 +31,18 @@ struct QueryBatch {
 // `position_count` is N, the number of positions that the receiving party has. The batch must be
 // well formed (checked).
 Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count);
+// The length of that, without making it.
+uint64_t EncodedBytes(const QueryBatch& batch, uint32_t position_count);
 
-// Encodes a batch that is made in parts, by one or several threads.
+// Takes a batch that is made in parts, by one or several threads.
 class QueryBatchWriter {
  public:
-  // `count` is at most position_count (checked). Writes the encoding to `memory`, which must be
-  // zeros, if `memory` is large enough (MaxQueryBatchBytes) and `count` is so high that any
-  // positions are encoded as a bitmap.
-  QueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory = {});
+  enum class Form { kMessage, kBatch };
+  // `count` is at most position_count (checked). For a message, writes the encoding to `memory`,
+  // which must be zeros, if `memory` is large enough (MaxQueryBatchBytes) and `count` is so high
+  // that any positions are encoded as a bitmap.
+  QueryBatchWriter(uint32_t count, uint32_t position_count, Form form = Form::kMessage,
+                   Bytes memory = {});
   QueryBatchWriter(const QueryBatchWriter&) = delete;
   QueryBatchWriter& operator=(const QueryBatchWriter&) = delete;
 
@@ -55,7 +59,10 @@ class QueryBatchWriter {
       sparse_.tallies[index] = tally;
     }
   }
+  // The encoding.
   Bytes Take() &&;
+  // What was put, for the form kBatch (checked).
+  QueryBatch TakeBatch() &&;
 
  private:
   const uint32_t count_, position_count_;

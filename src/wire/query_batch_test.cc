@@ -11,10 +11,11 @@ using ::shoal::testing::StatusIs;
 using ::shoal::testing::TestRandom;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
+// Uses one position in `one_in`; with 0 all but one in a hundred.
 QueryBatch RandomBatch(TestRandom& random, uint32_t n, uint32_t one_in) {
   QueryBatch batch;
   for (uint32_t i = 0; i < n; ++i) {
-    if (random.Below(one_in) != 0) continue;
+    if (one_in == 0 ? random.Below(100) == 0 : random.Below(one_in) != 0) continue;
     batch.positions.push_back(i);
     batch.tallies.push_back(static_cast<uint32_t>(random.Below(kTallyModulus)));
   }
@@ -25,10 +26,11 @@ TEST(QueryBatchTest, RoundTripsInBothKinds) {
   TestRandom random(1);
   int kinds[2] = {0, 0};
   for (uint32_t n : {0u, 1u, 7u, 8u, 9u, 1000u, 40000u}) {
-    for (uint32_t one_in : {1u, 2u, 5u, 50u, 3000u}) {
+    for (uint32_t one_in : {0u, 1u, 2u, 5u, 50u, 3000u}) {
       const QueryBatch batch = RandomBatch(random, n, one_in);
       const Bytes encoded = EncodeQueryBatch(batch, n);
       EXPECT_LE(encoded.size(), MaxQueryBatchBytes(n));
+      EXPECT_EQ(encoded.size(), EncodedBytes(batch, n));
       ++kinds[encoded[0]];
       SHOAL_ASSERT_OK_AND_ASSIGN(QueryBatch decoded, DecodeQueryBatch(encoded, n));
       EXPECT_EQ(decoded.positions, batch.positions);
@@ -45,7 +47,7 @@ TEST(QueryBatchTest, SlicesTogetherAreTheWhole) {
   TestRandom random(5);
   int kinds[2] = {0, 0};
   for (const uint32_t n : {0u, 1u, 7u, 30u, 4001u}) {
-    for (const uint32_t one_in : {1u, 3u, 9u, 20u, 300u}) {
+    for (const uint32_t one_in : {0u, 1u, 3u, 9u, 20u, 300u}) {
       const QueryBatch batch = RandomBatch(random, n, one_in);
       const Bytes expected = EncodeQueryBatch(batch, n);
       ++kinds[expected[0]];
@@ -98,15 +100,21 @@ TEST(QueryBatchTest, ABatchIsWrittenInParts) {
         ++sparse;
       }
       for (const size_t room : {size_t{0}, static_cast<size_t>(MaxQueryBatchBytes(n))}) {
-        QueryBatchWriter writer(static_cast<uint32_t>(count), n, Bytes(room));
+        using Form = QueryBatchWriter::Form;
+        QueryBatchWriter writer(static_cast<uint32_t>(count), n, Form::kMessage, Bytes(room));
+        QueryBatchWriter decoded(static_cast<uint32_t>(count), n, Form::kBatch);
         for (const uint32_t parity : {1u, 0u}) {
           for (size_t i = 0; i < count; ++i) {
             if (batch.positions[i] / 8 % 2 == parity) {
               writer.Put(i, batch.positions[i], batch.tallies[i]);
+              decoded.Put(i, batch.positions[i], batch.tallies[i]);
             }
           }
         }
         EXPECT_EQ(std::move(writer).Take(), expected);
+        const QueryBatch taken = std::move(decoded).TakeBatch();
+        EXPECT_EQ(taken.positions, batch.positions);
+        EXPECT_EQ(taken.tallies, batch.tallies);
       }
     }
   }
