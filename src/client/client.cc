@@ -100,14 +100,18 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(Config config, MachineFacto
 }
 
 absl::Status Client::UseChain(BeyondPhi beyond_phi) {
+  ChainOptions options = config_.options;
+  options.beyond_phi = beyond_phi;
+  return UseChainWith(std::move(options));
+}
+
+absl::Status Client::UseChainWith(ChainOptions options) {
   if (deployment_->current().party() != 1) {
     return absl::FailedPreconditionError(absl::StrCat(
         config_.frontend, " is party ", deployment_->current().party(),
         ": the chain begins at party 1, and this party answers queries to engines alone "
         "(--engine)"));
   }
-  ChainOptions options = config_.options;
-  options.beyond_phi = beyond_phi;
   options.under_way = reports_.under_way;
   options.announce = reports_.announce;
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ChainClient> chain,
@@ -366,6 +370,107 @@ absl::Status Client::LookUp(Keys& keys, Results& results) {
   const absl::Status status = deployment_->Follow(*chain_, look_up);
   if (reports_.under_way) reports_.under_way(std::nullopt);
   return status;
+}
+
+namespace {
+
+// Compares results with what was known of their keys.
+class NewsResults final : public Results {
+ public:
+  NewsResults(Watch* watch, std::function<uint64_t()> epoch, Client::NewsSink* sink)
+      : watch_(*watch), epoch_(std::move(epoch)), sink_(*sink) {}
+  absl::Status Add(BytesView key, const Lookup& result) override {
+    failed_ += result.outcome == Lookup::Outcome::kFailed;
+    const std::optional<News> news = watch_.Take(key, result, epoch_());
+    return news ? sink_.Add(key, result, *news) : absl::OkStatus();
+  }
+  absl::Status Finish() override { return sink_.Finish(); }
+  uint64_t failed() const { return failed_; }
+
+ private:
+  Watch& watch_;
+  const std::function<uint64_t()> epoch_;
+  Client::NewsSink& sink_;
+  uint64_t failed_ = 0;
+};
+
+// Those of the keys whose rows a term has.
+class KeysOfTerm final : public Keys {
+ public:
+  KeysOfTerm(const Watch* watch, const Deployment* deployment, Keys* keys)
+      : watch_(*watch), deployment_(*deployment), keys_(*keys) {}
+  absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
+    waiting_ = 0;
+    return keys_.ForEach([&](BytesView key) -> absl::Status {
+      SHOAL_ASSIGN_OR_RETURN(const bool enrols, watch_.Enrols(deployment_, key));
+      if (enrols) return take(key);
+      ++waiting_;
+      return absl::OkStatus();
+    });
+  }
+  uint64_t waiting() const { return waiting_; }
+
+ private:
+  const Watch& watch_;
+  const Deployment& deployment_;
+  Keys& keys_;
+  uint64_t waiting_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<Client::Watched> Client::WatchOnce(Keys& keys, BeyondPhi beyond_phi,
+                                                  NewsSink& sink) {
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Watch> watch,
+                         Watch::Open(config_.state_path, environment_));
+  NewsResults results(
+      watch.get(), [this] { return deployment().manifest().epoch(); }, &sink);
+  Watched watched;
+  if (!watch->has_term()) {
+    ChainOptions options = config_.options;
+    options.beyond_phi = beyond_phi;
+    options.term = watch->Enrolment(config_.max_enrolments, [this]() -> const table::Manifest& {
+      return deployment().manifest();
+    });
+    SHOAL_RETURN_IF_ERROR(UseChainWith(std::move(options)));
+    SHOAL_RETURN_IF_ERROR(LookUp(keys, results));
+    SHOAL_RETURN_IF_ERROR(watch->Save(nullptr));
+    watched.enrolled = true;
+  } else {
+    // An interruption between the term's file and the end of its round leaves the round's seed.
+    HeldRound* const held = state().FindRound(*watch->term_round());
+    if (held != nullptr && !held->over) {
+      state().End(*held);
+      SHOAL_RETURN_IF_ERROR(store_->Save());
+    }
+    absl::StatusOr<std::optional<VerifiedRefresh>> refresh =
+        watch->Latest(deployment(), transport_.get());
+    if (absl::IsUnavailable(refresh.status())) return refresh.status();
+    if (!refresh.ok() || !refresh->has_value()) {
+      watched.no_news = refresh.status();
+    } else {
+      source_ = watch->MakeSource(**refresh, &deployment(), transport_.get());
+      chain_ = nullptr;
+      KeysOfTerm enrolled(watch.get(), &deployment(), &keys);
+      const absl::Status found =
+          client::LookUp(deployment(), *source_, enrolled, results, environment_);
+      source_.reset();
+      // The next refresh was there before all answers of this one had come.
+      if (absl::IsFailedPrecondition(found) || absl::IsNotFound(found)) {
+        watched.no_news = found;
+      } else {
+        SHOAL_RETURN_IF_ERROR(found);
+        SHOAL_RETURN_IF_ERROR(watch->Save(&**refresh));
+        watched.refreshed = true;
+        watched.waiting = enrolled.waiting();
+      }
+    }
+  }
+  watched.failed = results.failed();
+  watched.epoch = watched.enrolled || watched.refreshed ? deployment().manifest().epoch()
+                                                        : watch->latest_epoch();
+  watched.term_expires_s = watch->term_expires_s();
+  return watched;
 }
 
 absl::StatusOr<Digest> Client::ObtainAhead(uint32_t slots) {

@@ -32,6 +32,7 @@
 #include "src/client/retrieval.h"
 #include "src/client/session_file.h"
 #include "src/client/state.h"
+#include "src/client/watch.h"
 #include "src/client/witness.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
@@ -110,6 +111,28 @@ class Client {
   // With the chain: ChainClient::ObtainAhead, which goes on in the same way.
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots);
 
+  // One step of watching a list of keys (watch.h), for a caller that makes it once a day, or as
+  // often as it likes: enrols them if no term lasts, and otherwise takes the latest refresh, if
+  // there is one that is new. What the keys' results are is told to `sink` alone; an error of this
+  // call is one of the network or the disk, or of an enrolment as of LookUp, and never of a refresh
+  // that is wrong. Keys that the term lacks wait for the next one.
+  struct Watched {
+    bool enrolled = false, refreshed = false;
+    absl::Status no_news;         // why neither; OK: nothing has changed since the last time
+    uint64_t epoch = 0;           // of the table that the results are from
+    uint64_t term_expires_s = 0;  // 0 if no term lasts
+    uint64_t failed = 0;          // keys without a verified answer: no news of them
+    uint64_t waiting = 0;         // keys that the term lacks
+  };
+  class NewsSink {
+   public:
+    virtual ~NewsSink() = default;
+    // Of every key with news, in the keys' order. All connections have ended before the first.
+    virtual absl::Status Add(BytesView key, const Lookup& result, const News& news) = 0;
+    virtual absl::Status Finish() = 0;
+  };
+  absl::StatusOr<Watched> WatchOnce(Keys& keys, BeyondPhi beyond_phi, NewsSink& sink);
+
   State& state() { return store_->state(); }
   const Deployment& deployment() const { return deployment_->current(); }
   // Of the lookups; null before UseChain and UseEngine.
@@ -160,6 +183,7 @@ class Client {
   void Use(OpenedEngine engine);
   // A connection to a party, which the client keeps.
   absl::StatusOr<Transport*> ConnectTo(uint32_t party);
+  absl::Status UseChainWith(ChainOptions options);
 
   const Reports reports_;
   const MachineFactory connect_;

@@ -46,6 +46,7 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
   SHOAL_RETURN_IF_ERROR(within("max_attempts", config.max_attempts(), kMaxAttempts));
   SHOAL_RETURN_IF_ERROR(within("connections", config.connections(), kMaxClientConnections));
   SHOAL_RETURN_IF_ERROR(within("timeout_s", config.timeout_s(), kMaxTimeoutS));
+  SHOAL_RETURN_IF_ERROR(within("max_enrolments", config.max_enrolments(), State::kMaxEnrolments));
   if (!(config.max_epsilon() >= 0 && config.max_epsilon() <= noise::kMaxComposedEpsilon)) {
     return absl::InvalidArgumentError(absl::StrCat("max_epsilon: ", config.max_epsilon(),
                                                    " is not between 0 and ",
@@ -73,6 +74,7 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
   if (config.max_attempts() != 0) out.options.max_attempts = config.max_attempts();
   if (config.timeout_s() != 0) out.options.timeout_s = config.timeout_s();
   if (config.connections() != 0) out.options.connections = config.connections();
+  if (config.max_enrolments() != 0) out.max_enrolments = config.max_enrolments();
   if (config.max_epsilon() != 0) out.options.max_epsilon = config.max_epsilon();
   return out;
 }

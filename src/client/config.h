@@ -19,6 +19,7 @@ struct Config {
   ChainOptions options;
   // Of an engine of two servers; 0 if none is named. Either both are, and differ, or none.
   uint32_t offline_party = 0, online_party = 0;
+  uint32_t max_enrolments = 3;  // TermOptions
 };
 
 // The environment's variable that names a configuration.

@@ -39,7 +39,7 @@ struct Told {
 
 class WatchTest : public ::testing::Test {
  protected:
-  WatchTest() : WatchTest({.refreshes = 5, .keep_rows = true}) {}
+  WatchTest() : WatchTest({.refreshes = 5}) {}
   explicit WatchTest(testing::FakeOptions options) : frontend_(options) {
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directory(directory_);
@@ -93,7 +93,7 @@ class WatchTest : public ::testing::Test {
   }
   // The next epoch, with `records` keys, and its refresh.
   void Refresh(size_t records = 300) {
-    frontend_.NextEpoch(records);
+    frontend_.NextEpoch(records, /*keep_rows=*/true);
     frontend_.Refresh(round_);
   }
 

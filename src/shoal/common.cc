@@ -77,6 +77,20 @@ absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& pl
   return cli::Chosen(values, "format", plain, "json");
 }
 
+const char* OutcomeName(client::Lookup::Outcome outcome) {
+  switch (outcome) {
+    case client::Lookup::Outcome::kFound:
+      return "found";
+    case client::Lookup::Outcome::kAbsent:
+      return "absent";
+    case client::Lookup::Outcome::kUnknown:
+      return "unknown";
+    case client::Lookup::Outcome::kFailed:
+      return "failed";
+  }
+  return "failed";
+}
+
 absl::Status UnknownError(uint64_t unknown, uint64_t all, absl::string_view what) {
   return cli::IncompleteError(absl::StrCat(
       unknown, " of ", all, " ", what,

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "src/cli/command.h"
 #include "src/client/chain_client.h"
+#include "src/client/retrieval.h"
 #include "src/pir/engine.h"
 #include "src/roster/roster.h"
 
@@ -38,6 +39,9 @@ absl::StatusOr<client::BeyondPhi> BeyondPhiOf(const cli::Values& values);
 // --format: json, or `plain` ("tsv", "table"), which is the default. A usage error for another.
 void AddFormatOption(cli::Options& options, const std::string& plain);
 absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& plain);
+
+// "found", "absent", "unknown" or "failed".
+const char* OutcomeName(client::Lookup::Outcome outcome);
 
 // The end of a lookup in which `unknown` of `all` keys, or of what `what` calls them, are unknown.
 absl::Status UnknownError(uint64_t unknown, uint64_t all, absl::string_view what);

@@ -1,4 +1,5 @@
-// `shoal query`, `shoal prepare`, `shoal updates`, `shoal audit`, `shoal simulate`, `shoal status`.
+// `shoal query`, `shoal watch`, `shoal prepare`, `shoal updates`, `shoal audit`, `shoal simulate`,
+// `shoal status`.
 #ifndef SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_
 #define SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_
 
@@ -17,6 +18,7 @@ using Connector =
     std::function<absl::StatusOr<std::unique_ptr<client::Transport>>(const std::string& address)>;
 
 cli::Command Query(Connector connect);
+cli::Command Watch(Connector connect);
 cli::Command Prepare(Connector connect);
 cli::Command Updates(Connector connect);
 cli::Command Audit(Connector connect);

@@ -13,12 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/shoal/command_keys.h"
 #include "src/shoal/common.h"
 #include "src/shoal/format.h"
-#include "src/shoal/key_lines.h"
 #include "src/shoal/lookup_commands.h"
 #include "src/shoal/session.h"
 #include "src/shoal/source_options.h"
@@ -28,109 +27,9 @@
 namespace shoal::commands {
 namespace {
 
-// The most bytes of keys from a pipe, which can be read only once and so are held in memory.
-constexpr size_t kMaxHeldBytes = 1 << 30;
 constexpr size_t kBufferBytes = 1 << 16;
 // A lookup through an engine shows how many queries it has, unless --pad says otherwise.
 constexpr uint32_t kDefaultPad = 1;
-
-// The keys of the command line, then those of the files, line by line. Files are read twice. Input
-// that can be read only once (standard input, a pipe) is held in memory.
-class CommandKeys final : public client::Keys {
- public:
-  static absl::StatusOr<CommandKeys> Make(const cli::Values& values, cli::Io& io) {
-    CommandKeys keys;
-    keys.escapes_ = values.count("escapes") > 0;
-    keys.words_ = cli::TextsOf(values, "key");
-    for (const std::string& path : cli::TextsOf(values, "file")) {
-      Source source{.name = path == "-" ? "standard input" : path};
-      struct stat info;
-      if (path == "-") {
-        SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(io.in));
-      } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) &&
-                 !S_ISDIR(info.st_mode)) {
-        SHOAL_ASSIGN_OR_RETURN(source.held, ReadFile(path, kMaxHeldBytes));
-      }
-      keys.sources_.push_back(std::move(source));
-    }
-    return keys;
-  }
-
-  absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
-    uint64_t count = 0;
-    std::vector<std::string> notes;
-    const KeyLines::Take take_text = [&](absl::string_view text) -> absl::Status {
-      ++count;
-      if (!escapes_) return take(AsBytes(text));
-      SHOAL_ASSIGN_OR_RETURN(const Bytes key, table::UnescapeTsv(text));
-      return take(key);
-    };
-    for (const std::string& word : words_) {
-      if (word.empty()) {
-        return absl::InvalidArgumentError(
-            "a key on the command line is empty: is a variable unset?");
-      }
-      SHOAL_RETURN_IF_ERROR(take_text(word));
-    }
-    for (const Source& source : sources_) {
-      KeyLines cutter(source.name, take_text);
-      if (source.held) {
-        SHOAL_RETURN_IF_ERROR(cutter.Feed(*source.held));
-      } else {
-        SHOAL_RETURN_IF_ERROR(FeedFile(source.name, cutter));
-      }
-      SHOAL_RETURN_IF_ERROR(cutter.Finish());
-      if (std::string note = cutter.Note(); !note.empty()) notes.push_back(std::move(note));
-    }
-    count_ = count;
-    notes_ = std::move(notes);
-    return absl::OkStatus();
-  }
-
-  // The number of keys in the last complete reading.
-  uint64_t count() const { return count_; }
-  // What that reading left out of the keys, for people.
-  const std::vector<std::string>& notes() const { return notes_; }
-
- private:
-  struct Source {
-    std::string name;
-    std::optional<std::string> held = {};
-  };
-
-  static absl::StatusOr<std::string> ReadAll(std::istream& in) {
-    std::string text;
-    std::string buffer(kBufferBytes, '\0');
-    while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
-      text.append(buffer, 0, static_cast<size_t>(in.gcount()));
-      if (text.size() > kMaxHeldBytes) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "standard input: more than ", kMaxHeldBytes, " bytes of keys; give a file"));
-      }
-    }
-    return text;
-  }
-  static absl::Status FeedFile(const std::string& path, KeyLines& cutter) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return ErrnoStatus(errno, path);
-    auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
-    std::string buffer(kBufferBytes, '\0');
-    for (;;) {
-      const ssize_t n = ::read(fd, buffer.data(), buffer.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoStatus(errno, path);
-      if (n == 0) return absl::OkStatus();
-      SHOAL_RETURN_IF_ERROR(
-          cutter.Feed(absl::string_view(buffer).substr(0, static_cast<size_t>(n))));
-    }
-  }
-
-  bool escapes_ = false;
-  std::vector<std::string> words_;
-  std::vector<Source> sources_;
-  uint64_t count_ = 0;
-  std::vector<std::string> notes_;
-};
 
 // Standard output or a file. The file is FILE.part until it is complete, then it takes its name;
 // only its owner can read it.
@@ -211,20 +110,6 @@ class Output {
   int fd_ = -1;
   std::string text_;
 };
-
-const char* OutcomeName(client::Lookup::Outcome outcome) {
-  switch (outcome) {
-    case client::Lookup::Outcome::kFound:
-      return "found";
-    case client::Lookup::Outcome::kAbsent:
-      return "absent";
-    case client::Lookup::Outcome::kUnknown:
-      return "unknown";
-    case client::Lookup::Outcome::kFailed:
-      return "failed";
-  }
-  return "failed";
-}
 
 class CommandResults final : public client::Results {
  public:
@@ -411,11 +296,7 @@ other parties do.
       .options =
           [](cli::Options& options) {
             options.add_options()("config", cli::File()->required(), "the client's configuration");
-            options.add_options()("key", cli::Texts(), "a key; --key may be left out");
-            options.add_options()("file", cli::Files(),
-                                  "keys from a file, one a line; - is standard input");
-            options.add_options()("escapes",
-                                  "keys are written with \\\\ \\t \\n \\r \\xHH, for any bytes");
+            AddKeyOptions(options);
             AddFormatOption(options, "tsv");
             options.add_options()("output", cli::File(),
                                   "write results to this file instead of standard output, when all "

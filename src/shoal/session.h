@@ -54,6 +54,11 @@ class Session {
   absl::Status LookUp(client::Keys& keys, client::Results& results) {
     return client_->LookUp(keys, results);
   }
+  absl::StatusOr<client::Client::Watched> WatchOnce(client::Keys& keys,
+                                                    client::BeyondPhi beyond_phi,
+                                                    client::Client::NewsSink& sink) {
+    return client_->WatchOnce(keys, beyond_phi, sink);
+  }
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots) { return client_->ObtainAhead(slots); }
 
   client::State& state() { return client_->state(); }

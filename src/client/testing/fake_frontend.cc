@@ -157,13 +157,13 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
   if (table_ != nullptr) {
     previous = table_->AsPrevious();
     table_options.previous = &*previous;
-    table_options.keep_rows = options_.keep_rows;
   }
   table_options.epoch = epoch;
   table_options.created_s = clock_.now_s - 100;
   table_options.expires_s = clock_.now_s + 100'000;
   table_options.row_bytes = options_.row_bytes;
   table_options.keep_rows = keep_rows;
+  if (options_.refreshes > 0 && !keep_rows) table_options.room_percent = 50;
   auto content = options_.dense ? table::BuildDense(records, table_options, random_)
                                 : table::BuildHashed(records, table_options, random_);
   SHOAL_CHECK(content.ok());
