@@ -35,6 +35,7 @@ from ._errors import (
     UnauthenticatedError,
     UnavailableError,
     UnimplementedError,
+    UnknownKeyError,
     UntrustedError,
     UnverifiedError,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "UnknownKeyError",
     "UntrustedError",
     "UnverifiedError",
     "__version__",

@@ -98,6 +98,12 @@ class UnverifiedError(UntrustedError):
     code = 16
 
 
+class UnknownKeyError(ShoalError):
+    """The value of a key was asked for that the table has no room to tell about (Outcome.UNKNOWN)."""
+
+    code = 9
+
+
 class BusyError(ShoalError):
     """Another lookup uses the state: another client of this process, or another process."""
 

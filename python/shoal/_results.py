@@ -3,7 +3,7 @@
 import enum
 from typing import Generic, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union, overload
 
-from ._errors import UnverifiedError
+from ._errors import UnknownKeyError, UnverifiedError
 
 Key = TypeVar("Key", str, bytes)
 
@@ -14,6 +14,9 @@ class Outcome(enum.Enum):
     ABSENT = 2
     #: No verified answer. Do not ask again because of it.
     FAILED = 3
+    #: The signed row has no room for all of its keys, and this may be one of those: not absent, and not known until the
+    #: table places its keys anew.
+    UNKNOWN = 4
 
 
 class Result:
@@ -45,11 +48,18 @@ class Result:
         return self._outcome is Outcome.FAILED
 
     @property
+    def unknown(self) -> bool:
+        """Whether the table has no room to say whether it has this key (Outcome.UNKNOWN)."""
+        return self._outcome is Outcome.UNKNOWN
+
+    @property
     def value(self) -> Optional[bytes]:
-        """The value, or None if the key is absent. Raises UnverifiedError if the result failed, so that nobody takes
-        that for an absent key."""
+        """The value, or None if the key is absent. Raises UnverifiedError if the result failed and UnknownKeyError if the
+        key is unknown, so that nobody takes either for an absent key."""
         if self._outcome is Outcome.FAILED:
             raise UnverifiedError(self._error or "no verified answer")
+        if self._outcome is Outcome.UNKNOWN:
+            raise UnknownKeyError("the row of this key has no room for all of its keys")
         return self._value
 
     @property

@@ -148,6 +148,13 @@ class ErrorTest(Case):
             with self.assertRaisesRegex(shoal.UnverifiedError, "row 3"):
                 ask()
 
+    def test_an_unknown_key_is_not_absent(self):
+        result = shoal.Result(shoal.Outcome.UNKNOWN)
+        self.assertTrue(result.unknown)
+        self.assertFalse(result.absent or result.failed)
+        with self.assertRaises(shoal.UnknownKeyError):
+            result.value
+
     def test_parties_that_are_not_the_pinned_ones(self):
         pins = (CHAIN / "pinned.textproto").read_text().splitlines()
         keys = [i for i, line in enumerate(pins) if line.startswith("bls_public_keys_hex")]

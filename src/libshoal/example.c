@@ -49,6 +49,9 @@ static void print(const char *key, const shoal_result *result) {
     case SHOAL_ABSENT:
       printf("absent\n");
       break;
+    case SHOAL_UNKNOWN:
+      printf("unknown\n");
+      break;
     default: /* To be shown to a person. To ask again would tell who answered wrongly. */
       printf("failed\t%s\n", result->error);
       break;

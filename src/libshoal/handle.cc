@@ -47,6 +47,7 @@ absl::Status Answers::Add(BytesView, const client::Lookup& result) {
       values_.push_back(0);
       break;
     case client::Lookup::Outcome::kAbsent:
+    case client::Lookup::Outcome::kUnknown:
       break;
     case client::Lookup::Outcome::kFailed:
       entry.at = errors_.size();

@@ -265,6 +265,8 @@ int OutcomeOf(client::Lookup::Outcome outcome) {
       return SHOAL_FOUND;
     case client::Lookup::Outcome::kAbsent:
       return SHOAL_ABSENT;
+    case client::Lookup::Outcome::kUnknown:
+      return SHOAL_UNKNOWN;
     case client::Lookup::Outcome::kFailed:
       break;
   }

@@ -256,7 +256,10 @@ shoal_code shoal_lookup(shoal_client* client, const shoal_bytes* keys, size_t co
 enum {
   SHOAL_FOUND = 1,
   SHOAL_ABSENT = 2, /* proved: the table has no such key */
-  SHOAL_FAILED = 3  /* no verified answer; do not ask again because of it */
+  SHOAL_FAILED = 3, /* no verified answer; do not ask again because of it */
+  /* The signed row has no room for all of its keys, and this may be one of those. It is not absent;
+   * nobody knows until the table places its keys anew, and to ask again before that is in vain. */
+  SHOAL_UNKNOWN = 4
 };
 typedef struct shoal_result {
   int outcome;
