@@ -76,6 +76,7 @@ inline constexpr uint64_t kUnheardLimitS = 60;
 
 // Earlier epochs of the table that a machine keeps because its head has no newer one.
 inline constexpr size_t kMostKept = 8;
+
 // A try of a stage, on which the machines of a party of several agree before they begin. Not looked
 // at otherwise.
 struct StageTry {
