@@ -99,7 +99,7 @@ _SENTENCE = (9, 14.5, 0.16)
 _CAPTION = (7, 18.5, 0.125)
 _LABEL_POINTS = 7
 # Letters in a line of a label, with one panel in a row and with more.
-_LABEL_LETTERS = {1: 34, 2: 18, 3: 14}
+_LABEL_LETTERS = {1: 34, 2: 18, 3: 15}
 
 
 class Figure:

@@ -83,7 +83,7 @@ class TreePir(engines.SetsStudy):
         for name in _FIGURES:
             line = paper.treepir(name)[0]
             theirs = [t["query_ms"] + (t["recursion_ms"] or 0) for t in theirs_of(name)
-                      if t["system"] == "treepir" and t["query_ms"] is not None]
+                      if t["system"].startswith("treepir") and t["query_ms"] is not None]
             mine = [1e3 * amortized_s(row, line["queries"]) for row in rows
                     if row["table"] == name and label(row) in (_NAMES["0"], _NAMES["1"])]
             if mine and theirs:
