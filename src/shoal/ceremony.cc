@@ -194,8 +194,9 @@ class Ceremony {
     }
     const auto noise = roster::NoiseFromWire(settings_.noise());
     if (!noise.ok()) return Annotate(noise.status(), path);
-    step.lines = {
-        absl::StrCat("deployment ", settings_.deployment(), ": ", ProtectionText(*noise))};
+    // Whether the noise gives that is looked at with the roster.
+    step.lines = {absl::StrCat("deployment ", settings_.deployment(),
+                               " is to have: ", ProtectionText(*noise))};
     for (const wire::Party& party : settings_.parties()) {
       step.lines.push_back(absl::StrCat("  ", party.name(), "  ", party.peer_address(),
                                         party.client_address().empty() ? "" : "  clients ",

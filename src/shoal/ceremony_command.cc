@@ -45,16 +45,17 @@ cli::Command Ceremony() {
       .name = "ceremony",
       .summary = "set a new deployment up with its other parties, step by step",
       .help =
-          R"(Each party runs this on its own host, in a directory of its own, as often as it likes: it does
-what can be done, and shows what is done, what comes next, and which file goes to whom. The
-files in the directory are all that it remembers, so that it may be interrupted at any time.
+          R"(Each party runs this on its own host, in a directory of its own, as often as it likes:
+it does what can be done, and shows what is done, what comes next, and which file goes to whom.
+The files in the directory are all that it remembers, so that it may be interrupted at any
+time.
 
   DIR/keys               this party's secrets; nobody else gets them
   DIR/NAME.announcement  of every party: its public keys
   DIR/settings.textproto what all have agreed on, the same file at every party
   DIR/roster.unsigned    made by the first party of the settings
   DIR/NAME.roster-share  of every party: its signature
-  DIR/roster.textproto, pinned.textproto, party.textproto  what comes out
+  DIR/roster.textproto, pinned.textproto, party.textproto: what comes out
 
 A roster is signed once the party says, with --compared, which fingerprint the others have read
 out: 50 digits for everything in it, keys, addresses, noise and times. No file that travels can

@@ -203,9 +203,9 @@ cli::Command Init(Connector connect) {
       .name = "init",
       .summary = "configure this user's lookups in a deployment",
       .help =
-          R"(Asks FRONTEND, host:port of a deployment's party 1, for its roster and the table's manifest,
-checks both by the pins in FILE, and writes a configuration to the user's own place. From
-then on no command needs --config.
+          R"(Asks FRONTEND, host:port of a deployment's party 1, for its roster and the table's
+manifest, checks both by the pins in FILE, and writes a configuration to the user's own
+place. From then on no command needs --config.
 
 FILE says whom you trust. It must not come from FRONTEND: get it with the software, or from
 one of the parties. What is shown has the fingerprint of all its keys, 50 digits, to be

@@ -156,9 +156,9 @@ absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::
   SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
   if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
   for (const std::string& note : keys.notes()) io.err << "shoal watch: " << note << '\n';
+  SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
   for (;;) {
     absl::Status step = [&]() -> absl::Status {
-      SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
       SHOAL_ASSIGN_OR_RETURN(
           const std::unique_ptr<Session> session,
           Session::Open("shoal watch", config_path, connect, values.count("quiet") > 0, io));

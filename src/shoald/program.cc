@@ -22,7 +22,6 @@
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
-#include "src/net/listen_check.h"
 #include "src/net/page_server.h"
 #include "src/net/server.h"
 #include "src/parallel/mutex.h"
@@ -659,7 +658,7 @@ absl::Status CheckStart(const cli::Values& values, const ServerConfig& config,
     addresses.emplace_back(PagesAddress(config), "monitoring of the configuration");
   }
   for (const auto& [address, origin] : addresses) {
-    if (!address.empty()) findings.Add(net::CheckListen(address), absl::StrCat("see ", origin));
+    if (!address.empty()) findings.Add(CheckListen(address), absl::StrCat("see ", origin));
   }
   ConnectionsThatFit(config.max_connections());  // warns
   return findings.Summary();

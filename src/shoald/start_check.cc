@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "src/base/status_macros.h"
+#include "src/net/page_server.h"
 #include "src/storage/file.h"
 
 namespace shoal::shoald {
@@ -91,6 +92,11 @@ JournalCopy::~JournalCopy() {
   std::error_code ignored;
   if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
   if (lock_fd_ >= 0) ::close(lock_fd_);
+}
+
+absl::Status CheckListen(const std::string& address) {
+  const auto no_page = [](absl::string_view) { return net::Page{.status = 503}; };
+  return net::PageServer::Start({.address = address}, no_page).status();
 }
 
 void Findings::Add(const absl::Status& status, absl::string_view advice) {

@@ -38,6 +38,9 @@ class JournalCopy {
 // the storage; the message begins with `field`, the name in the configuration.
 absl::Status CheckWritable(absl::string_view field, const std::string& directory);
 
+// Listens on host:port and lets go of it at once. Errors as net::Server::Start with this address.
+absl::Status CheckListen(const std::string& address);
+
 // Everything that was found, as one error with the code of the first; OK if nothing was.
 class Findings {
  public:

@@ -13,7 +13,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
-#include "src/net/listen_check.h"
 #include "src/net/page_server.h"
 #include "src/server/journal.h"
 #include "src/storage/file.h"
@@ -105,13 +104,13 @@ TEST_F(StartCheckTest, AnAddressIsTriedAndLetGo) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto pages,
                                net::PageServer::Start({.address = "127.0.0.1:0"}, ask));
     address = "127.0.0.1:" + std::to_string(pages->port());
-    EXPECT_THAT(net::CheckListen(address),
+    EXPECT_THAT(CheckListen(address),
                 StatusIs(absl::StatusCode::kAlreadyExists, "listening on " + address));
   }
-  SHOAL_EXPECT_OK(net::CheckListen(address));
-  SHOAL_EXPECT_OK(net::CheckListen(address));
-  EXPECT_FALSE(net::CheckListen("198.51.100.7:7000").ok());  // not this machine's
-  EXPECT_FALSE(net::CheckListen("nowhere").ok());
+  SHOAL_EXPECT_OK(CheckListen(address));
+  SHOAL_EXPECT_OK(CheckListen(address));
+  EXPECT_FALSE(CheckListen("198.51.100.7:7000").ok());  // not this machine's
+  EXPECT_FALSE(CheckListen("nowhere").ok());
 }
 
 TEST(FindingsTest, AllAreSaid) {
