@@ -94,9 +94,9 @@ JournalCopy::~JournalCopy() {
   if (lock_fd_ >= 0) ::close(lock_fd_);
 }
 
-// Whoever connects in between finds no page, and is cut off.
+// Whoever connects in between gets an empty page, or is cut off.
 absl::Status CheckListen(const std::string& address) {
-  const auto no_page = [](absl::string_view) { return net::Page{.status = 503}; };
+  const auto no_page = [](absl::string_view) { return net::Page(); };
   return net::PageServer::Start({.address = address}, no_page).status();
 }
 
