@@ -1,6 +1,8 @@
 """The parts of a study that need no processes: what is kept, when it is run again, what is refused."""
 
 import contextlib
+import glob
+import importlib.util
 import io
 import math
 import os
@@ -12,6 +14,9 @@ import sys
 import tempfile
 import time
 import unittest
+
+from matplotlib.text import Text
+from matplotlib.ticker import FixedLocator
 
 from lib import chain, crossover, machine, page, paper, plots, results, runner
 
@@ -316,10 +321,154 @@ class PageTest(unittest.TestCase):
         self.assertNotIn("<script>", text)
         self.assertIn("&lt;x&gt;", text)
         self.assertEqual(re.findall(r'(?:src|href)="(?!data:)', text), [])
+        # On a laptop's screen of 1366 x 768 pixels a figure is seen as a whole: the browser takes some 130.
+        pixels = int(re.search(r"img \{[^}]*max-height: (\d+)px", text).group(1))
+        self.assertLessEqual(pixels, 768 - 130)
+        ems = int(re.search(r"body \{ font: 15px[^}]*max-width: (\d+)em", text).group(1))
+        self.assertLessEqual(15 * ems, 1366 - 20)
 
     def test_medians(self):
         self.assertEqual(plots.median([3, 1, 2]), 2)
         self.assertEqual(plots.median([4, 1]), 2.5)
+
+
+class FigureTest(unittest.TestCase):
+    """What makes a figure readable, measured on the figure itself."""
+
+    @staticmethod
+    def saved(figure, caption="where"):
+        figure.lay_out(caption)
+        return figure
+
+    @staticmethod
+    def names(figure):
+        # Without its line to the panel.
+        return [(annotation.get_text(), Text.get_window_extent(annotation), axis) for axis, annotation, _ in figure._names]
+
+    def check(self, figure):
+        """No wider than a page; no name covers another, or leaves the figure; logarithmic ticks are powers of ten."""
+        width, height = figure.figure.get_size_inches()
+        self.assertLessEqual(width, plots.Figure.PAGE)
+        names = self.names(figure)
+        for i, (text, box, axis) in enumerate(names):
+            self.assertLessEqual(box.x1, width * figure.figure.dpi + 1, text)
+            self.assertGreaterEqual(box.x0, axis.get_window_extent().x1, text)
+            for other, other_box, _ in names[:i]:
+                apart = (box.x1 <= other_box.x0 or other_box.x1 <= box.x0 or box.y1 <= other_box.y0 + 1
+                         or other_box.y1 <= box.y0 + 1)
+                self.assertTrue(apart, f"{figure.name}: {text!r} covers {other!r}")
+        for axis in figure.axes:
+            for which, scale in ((axis.xaxis, axis.get_xscale()), (axis.yaxis, axis.get_yscale())):
+                if scale == "log" and not isinstance(which.get_major_locator(), FixedLocator):
+                    low, high = which.get_view_interval()
+                    ticks = [tick for tick in which.get_majorticklocs() if low <= tick <= high]
+                    self.assertGreaterEqual(len(ticks), 1, figure.name)
+                    for tick in ticks:
+                        self.assertAlmostEqual(math.log10(tick), round(math.log10(tick)), msg=figure.name)
+                    self.assertFalse([label for label in which.get_ticklabels(minor=True) if label.get_text()])
+
+    def test_names_are_at_their_lines(self):
+        figure = plots.Figure("f", "T", panels=2)
+        for axis in figure.axes:
+            for i in range(9):  # nine lines that end within a line's height
+                axis.plot([1, 2], [i, 1 + i / 1000], **plots.ours(plots.BLUE, label=f"the line with the number {i}"))
+        self.saved(figure)
+        self.check(figure)
+        self.assertEqual(len(figure._names), 18)
+        self.assertEqual(figure.figure.legends, [])
+        # In the order of the ends of their lines.
+        left = [name for name in self.names(figure) if name[2] is figure.axes[0]]
+        heights = [box.y0 for _, box, _ in left]
+        self.assertEqual(heights, sorted(heights))
+
+    def test_clouds_have_a_legend(self):
+        figure = plots.Figure("f", "T")
+        figure.axes[0].plot([1, 2], [2, 1], **{**plots.ours(plots.BLUE, label="points"), "linestyle": "none"})
+        self.saved(figure)
+        self.assertEqual(figure._names, [])
+        self.assertEqual(len(figure.figure.legends), 1)
+
+    def test_is_no_wider_than_a_page(self):
+        for panels in (1, 2, 3, 10):
+            self.check(self.saved(plots.Figure("f", "T", panels=panels, width=30)))
+
+    def test_short_scales_reach_powers(self):
+        figure = plots.Figure("f", "T")
+        figure.axes[0].plot([3, 4], [20, 70])
+        plots.logarithmic(figure.axes[0])
+        self.saved(figure)
+        self.check(figure)
+        self.assertLessEqual(figure.axes[0].get_ylim()[0], 10)
+        self.assertGreaterEqual(figure.axes[0].get_ylim()[1], 100)
+
+    def test_repeats_have_bars_and_the_caption_says_so(self):
+        for points, bars in (([(1, 2), (1, 4), (2, 3)], 1), ([(1, 2), (2, 3)], 0)):
+            figure = plots.Figure("f", "T")
+            plots.through_medians(figure.axes[0], points, **plots.ours(plots.BLUE, label="ours"))
+            self.saved(figure)
+            self.assertEqual(len(figure.axes[0].containers), bars)
+            said = [text.get_text() for text in figure.figure.texts if "Bars:" in text.get_text()]
+            self.assertEqual(len(said), bars)
+            if bars:
+                (low, high), = [segment[:, 1] for segment in figure.axes[0].containers[0][2][0].get_segments()]
+                self.assertEqual((low, high), (2, 4))
+
+    def test_the_sentence_stands_under_the_title(self):
+        figure = plots.Figure("f", "The title")
+        figure.conclude("What it shows.")
+        self.saved(figure)
+        texts = {text.get_text(): text.get_position()[1] for text in figure.figure.texts}
+        self.assertLess(texts["What it shows."], texts["The title"])
+
+    def test_exponents(self):
+        self.assertAlmostEqual(plots.exponent([(1, 3), (10, 300), (100, 30000)]), 2)
+        self.assertIsNone(plots.exponent([(5, 1), (5, 2)]))
+        self.assertEqual(plots.medians([(2, 5), (1, 1), (1, 4), (1, 2)]), {1: 2, 2: 5})
+
+
+class StudiesTest(unittest.TestCase):
+    """Every study, on the results that are committed."""
+
+    def test_all_figures_can_be_read_and_say_what_they_show(self):
+        root = os.path.dirname(os.path.abspath(__file__))
+        seen = 0
+        for path in sorted(glob.glob(os.path.join(root, "*", "study.py"))):
+            name = os.path.basename(os.path.dirname(path))
+            spec = importlib.util.spec_from_file_location("study_" + name.replace("-", "_"), path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            study, = [thing() for thing in vars(module).values()
+                      if isinstance(thing, type) and issubclass(thing, runner.Study) and thing.__module__ == module.__name__]
+            folder = os.path.join(root, name, "results")
+            rows = results.read(os.path.join(folder, "points.csv"))
+            for figure, caption in study.figures(rows, folder):
+                with self.subTest(figure=figure.name):
+                    FigureTest.saved(figure, caption)
+                    FigureTest.check(self, figure)
+                    # A sentence with figures of these points, that one reads in one go.
+                    self.assertRegex(figure.conclusion, r"^[A-Z0-9].*[0-9].*\.$")
+                    self.assertLess(len(figure.conclusion), 330)
+                    seen += 1
+        self.assertGreaterEqual(seen, 20)
+
+    names = staticmethod(FigureTest.names)  # for FigureTest.check
+
+    def test_the_sentence_follows_the_points(self):
+        root = os.path.dirname(os.path.abspath(__file__))
+        spec = importlib.util.spec_from_file_location("study_parties", os.path.join(root, "parties", "study.py"))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+        def said(power):
+            rows = [{"parties": str(m), "keys_per_row": "16", "noise_s": "0", "offline_s": str(m ** power), "online_s": str(m)}
+                    for m in (2, 4, 8)]
+            return module.Parties._conclusion(rows)
+
+        self.assertIn("as the power 2.0 of their number", said(2))
+        self.assertIn("as the power 3.0 of their number", said(3))
+        self.assertIn("From 2 to 8 parties", said(3))
+        self.assertIn("nothing follows", module.Parties._conclusion(
+            [{"parties": "2", "keys_per_row": "16", "noise_s": "0", "offline_s": "1", "online_s": "1"}]))
 
 
 class FakeStudy(runner.ChainStudy):
@@ -352,6 +501,7 @@ class FakeStudy(runner.ChainStudy):
         figure = plots.Figure("fake", self.title)
         plots.through_medians(figure.axes[0], runner.column(rows, "queries", "online_s"),
                               **plots.ours(plots.BLUE))
+        figure.conclude(f"There are {len(rows)} points.")
         return [(figure, "A caption.")]
 
 

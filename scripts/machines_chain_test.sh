@@ -211,19 +211,19 @@ kill_all() {
 # What the program checks without the others.
 check() {
   local program=$SHOAL_BIN/shoald/machines/shoald-machines
-  "$program" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q "has the party's signing key" "$TMPDIR/said" ||
-    fail "--check: $(cat "$TMPDIR/said")"
-  "$program" --config "$dir/party-1.machine-1.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q 'has no signing key' "$TMPDIR/said" ||
-    fail "--check at another machine: $(cat "$TMPDIR/said")"
+  "$program" --config "$dir/party-1.textproto" --check-files >"$TMPDIR/said" 2>&1 && grep -q "has the party's signing key" "$TMPDIR/said" ||
+    fail "--check-files: $(cat "$TMPDIR/said")"
+  "$program" --config "$dir/party-1.machine-1.textproto" --check-files >"$TMPDIR/said" 2>&1 && grep -q 'has no signing key' "$TMPDIR/said" ||
+    fail "--check-files at another machine: $(cat "$TMPDIR/said")"
   # A signing key that is no key.
   cp -r "$dir/party-1" "$TMPDIR/keys"
   : >"$TMPDIR/keys/bls.key"
   sed "s,^keys_directory: .*,keys_directory: \"$TMPDIR/keys\"," "$dir/party-1.textproto" >"$dir/no-key.textproto"
-  ! "$program" --config "$dir/no-key.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q bls.key "$TMPDIR/said" ||
-    fail "--check with a broken signing key: $(cat "$TMPDIR/said")"
-  ! "$program" --config "$dir/party-2.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q 'its program is shoald' "$TMPDIR/said" ||
+  ! "$program" --config "$dir/no-key.textproto" --check-files >"$TMPDIR/said" 2>&1 && grep -q bls.key "$TMPDIR/said" ||
+    fail "--check-files with a broken signing key: $(cat "$TMPDIR/said")"
+  ! "$program" --config "$dir/party-2.textproto" --check-files >"$TMPDIR/said" 2>&1 && grep -q 'its program is shoald' "$TMPDIR/said" ||
     fail "a party of one machine: $(cat "$TMPDIR/said")"
-  ! "$SHOAL_BIN/shoald/shoald" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 &&
+  ! "$SHOAL_BIN/shoald/shoald" --config "$dir/party-1.textproto" --check-files >"$TMPDIR/said" 2>&1 &&
     grep -q shoald-machines "$TMPDIR/said" || fail "shoald for a party of two: $(cat "$TMPDIR/said")"
 }
 

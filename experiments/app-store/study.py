@@ -140,7 +140,7 @@ class AppStore(runner.ChainStudy):
     def figures(self, rows, out):
         del out
         measured = [row for row in rows if row["engine"] == "shoal"]
-        figure = plots.Figure("app-store", self.title, panels=3, height=4.2)
+        figure = plots.Figure("app-store", self.title, panels=3, across=3, height=3.6)
         latency, cpu, traffic = figure.axes
 
         def line(axis, protect, y, **style):
@@ -173,6 +173,17 @@ class AppStore(runner.ChainStudy):
             windows = sorted({int(row["windows_per_day"]) for row in measured})
             axis.set_xticks(windows, labels=[str(w) for w in windows])
             axis.xaxis.set_minor_locator(NullLocator())
+        parts = []
+        for protect in dict.fromkeys(row["protect"] for row in measured):
+            cpu_of = plots.medians([(int(row["windows_per_day"]), 1e3 * self.day(row)["cpu_s"]) for row in measured
+                                    if row["protect"] == protect])
+            few, many = min(cpu_of), max(cpu_of)
+            if few != many:
+                parts.append(f"{cpu_of[many] / cpu_of[few]:.1f} times where {_PROTECTS[protect]} are protected ({cpu_of[few]:.2g}, "
+                             f"{cpu_of[many]:.2g} ms)")
+        if parts:
+            figure.conclude(f"{many} windows a day in place of {few} cost the parties so much processor time a device: "
+                            + "; ".join(parts) + ".")
         some = measured[0] if measured else {"records": 0, "devices_per_day": 0}
         protected = " and ".join(dict.fromkeys(_protection(row) for row in measured))
         return [(figure, f"{runner.grouped(some['records'])} applications, {runner.grouped(some['devices_per_day'])} devices a "

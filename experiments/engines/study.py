@@ -108,6 +108,16 @@ class Engines(runner.Study):
         for axis, label in ((speed, "MB/s a core"), (bytes_axis, "KB a query, with 1/100 of the hint")):
             axis.set(xlabel="bytes of an entry", ylabel=label)
             plots.logarithmic(axis)
+        parts = []
+        for engine in _COLORS:
+            speeds = plots.medians(runner.column([row for row in rows if row["engine"] == engine], "record_bytes", throughput))
+            best = max((line["throughput_mb_s"] for table in ("table1", "table8") for line in paper.simplepir(table, system=engine)),
+                       default=None)
+            if speeds:
+                parts.append(f"{engine} {min(speeds.values()) / 1e3:.3g} to {max(speeds.values()) / 1e3:.3g} GB/s a core"
+                             + (f" (the paper: at most {best / 1e3:.3g})" if best else ""))
+        if parts:
+            figure.conclude("Over all sizes of an entry: " + "; ".join(parts) + ".")
         return figure, "Paper: tables 1, 8 and 10, at 2^33 bits; its figure 7 is drawn only."
 
     def _batches(self, rows):
@@ -127,6 +137,15 @@ class Engines(runner.Study):
         clients.set(xlabel="clients in one pass", ylabel="GB/s a core", ylim=(0, None))
         chunks.set(xlabel="queries of one client's batch", ylabel="effective GB/s a core")
         plots.logarithmic(chunks)
+        parts = []
+        for engine in _COLORS:
+            together = plots.medians(runner.column(
+                [row for row in rows if row["engine"] == engine and row["mode"] == "clients"], "batch", throughput))
+            if len(together) > 1:
+                few, many = min(together), max(together)
+                parts.append(f"{engine} {together[many] / together[few]:.1f} times the queries of {few:.0f} in a second")
+        if parts:
+            figure.conclude(f"{many:.0f} clients in one pass: " + ", ".join(parts) + ".")
         return figure, ("Left: queries of different clients that one pass answers. Right: the paper's batch, bytes of the table for "
                         "every query that falls into a chunk of its own; the authors' points are what their text "
                         "says of figure 9.")

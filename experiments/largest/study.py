@@ -68,8 +68,18 @@ class Largest(runner.ChainStudy):
         space.set(title="Memory and disk, at most", xlabel="queries in the round", ylabel="GB")
         for axis in figure.axes:
             plots.logarithmic(axis)
+        figure.conclude(self._conclusion(rows))
         return [(figure, "40 queries a record, two parties, (0.1, 1e-6) for single lookups, 16 keys a row. Paper: r4.xlarge each, one thread "
                  "a party.")]
+
+    @staticmethod
+    def _conclusion(rows):
+        most = max(float(row["queries"]) for row in rows)
+        middle = lambda what: plots.medians(runner.column(rows, "queries", what))[most]
+        words = (f"{most:,.0f} queries in a round on one machine: {runner.seconds_text(middle(runner.offline_total))} offline, "
+                 f"{middle('online_s'):.3g} s online, {middle('memory_bytes') / 1e9:.1f} GB of memory in all")
+        theirs = dict(paper.series(paper.points("figure1"), "queries", "online_seconds"))
+        return words + (f"; the paper's online stage took {theirs[most]:.0f} s." if most in theirs else ".")
 
     def tables(self, rows):
         header = ("queries", "memory, GB", "a party at most, GB", "crowd, GB", "disk, GB", "sealing and sending onions, s",

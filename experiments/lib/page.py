@@ -4,9 +4,10 @@ import base64
 import html
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 70em; margin: 2em auto; padding: 0 1em; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 74em; margin: 1em auto; padding: 0 1em; box-sizing: border-box; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
-img { max-width: 100%; height: auto; }
+/* A figure is on a laptop's screen of 1366 x 768 as a whole, between the browser's bars. */
+img { max-width: 100%; max-height: 620px; width: auto; height: auto; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.25em 0.7em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }

@@ -333,14 +333,19 @@ def _draw(study, rows, out, size, notes):
     sheet.text(where, note=True)
     for note in notes:
         sheet.text(note, note=True)
+    concluded = []
     for figure, caption in study.figures(rows, out):
         path = figure.save(out, (caption + " " + where).strip() if study.timed else caption)
-        sheet.image(path, figure.title)
+        sheet.image(path, f"{figure.title}. {figure.conclusion}")
+        concluded.append(figure.conclusion)
     for heading, header, lines in study.tables(rows):
         sheet.heading(heading)
         sheet.table(header, lines)
     sheet.text(f"Run again: scripts/study {study.name} --{size}. All numbers: points.csv.", note=True)
     sheet.save(os.path.join(out, "index.html"))
+    # Whoever ran it reads this last.
+    for sentence in filter(None, concluded):
+        _say(f"study {study.name}: {sentence}")
 
 
 def _expand(study, points, costs, size):
@@ -435,8 +440,8 @@ def _run(study, options, facts, bench, out):
     with open(os.path.join(out, _RUN), "w", encoding="utf-8") as file:
         json.dump({"size": options.size, "notes": notes}, file)
     if rows:
-        _draw(study, rows, out, options.size, notes)
         study.tell(rows)
+        _draw(study, rows, out, options.size, notes)
     return code
 
 

@@ -194,6 +194,17 @@ class Machines(runner.Study):
             axis.set(title=title, xlabel="machines a party", ylabel="efficiency, per cent")
             axis.set_ylim(bottom=0)
             axis.set_xticks([1, 2, 4, 8])
+        parts = []
+        for name, column, stage in (("offline_cpu_s", "offline_seconds", "offline"), ("online_cpu_s", "online_seconds", "online")):
+            for per_row in _OWN_COLORS:
+                line = self._seconds(rows, name, kind="measured", keys_per_row=per_row)
+                many = max(line, default=1)
+                if 1 in line and many > 1:
+                    author = {row["machines_per_party"]: row[column] for row in theirs}
+                    beside = (f", the paper's {100 * efficiency(author[1], author[many], many):.0f} %" if many in author else "")
+                    parts.append(f"{stage}, {_ROWS[per_row]}: {100 * efficiency(line[1], line[many], many):.0f} % at {many}{beside}")
+        figure.conclude("Of one machine's efficiency there is left, measured in processor time: " + "; ".join(parts) + "."
+                        if parts else "Nothing was measured with several machines.")
         return figure, ("Two parties, noise (0.1, 1e-6) for single lookups. Paper: 100,000 keys, 1,000,000 queries, rows of one record, "
                         "r4.xlarge each, one thread.")
 
@@ -213,6 +224,17 @@ class Machines(runner.Study):
             axis.set(title=title, xlabel="machines a party", ylabel="seconds")
             axis.set_xticks([1, 2, 4, 8], labels=["1", "2", "4", "8"])
             axis.minorticks_off()
+        parts = []
+        for per_row in _OWN_COLORS:
+            line = {int(row["machines"]): row for row in rows if row["kind"] == "modelled" and int(row["keys_per_row"]) == per_row
+                    and int(row["keys"]) == _KEYS and int(row["queries"]) == _QUERIES}
+            if line:
+                most = line[max(line)]
+                parts.append(f"{float(most['offline_s']):.3g} s offline and {float(most['online_s']):.2g} s online with {_ROWS[per_row]}")
+        last = theirs[-1]
+        figure.conclude(f"With {last['machines_per_party']:.0f} machines a party the model says " + ", ".join(parts)
+                        + f"; the paper measured {last['offline_seconds']:,.0f} and {last['online_seconds']:.2g} s." if parts
+                        else "Nothing was modelled.")
         return figure, "Ours: modelled from unit costs of this machine, one core a machine; no network's speed. Paper: measured, wall time."
 
     def tables(self, rows):

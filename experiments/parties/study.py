@@ -41,7 +41,23 @@ class Parties(runner.ChainStudy):
             plots.logarithmic(axis, x=False)
             axis.set(title=title, xlabel="parties", ylabel="completion time, seconds")
             axis.set_xticks(range(2, 1 + max([5] + [int(row["parties"]) for row in rows])))
+        figure.conclude(self._conclusion(rows))
         return [(figure, "100,000 queries, 10,000 records, (0.1, 1e-6) for single lookups. Paper: r4.xlarge each, one thread a party.")]
+
+    @staticmethod
+    def _conclusion(rows):
+        def grows(what):
+            points = runner.column(rows, "parties", what, keys_per_row=keys)
+            return plots.exponent(points), plots.medians(points)
+
+        keys = max((int(row["keys_per_row"]) for row in rows),
+                   key=lambda k: (len({row["parties"] for row in rows if int(row["keys_per_row"]) == k}), k))
+        (offline, times), (online, _) = grows(runner.offline_total), grows("online_s")
+        if offline is None:
+            return "One number of parties alone: nothing follows."
+        return (f"From {min(times):.0f} to {max(times):.0f} parties the offline stage takes {times[min(times)]:.3g} to "
+                f"{times[max(times)]:.3g} s, as the power {offline:.1f} of their number; the online stage grows as the power "
+                f"{online:.1f} ({keys} key{'s' if keys > 1 else ''} a row).")
 
 
 if __name__ == "__main__":

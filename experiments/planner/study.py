@@ -112,6 +112,12 @@ class Planner(runner.ChainStudy):
                 axis.plot([low, high], [low * factor, high * factor], style, color="gray", linewidth=1)
         plots.logarithmic(axis)
         axis.set(xlabel="measured, s", ylabel="predicted, s")
+        walls = [ratio for row in rows for what, _, _, ratio in lines_of(row) if ratio and what.endswith("wall")]
+        stages = [ratio for row in rows for what, _, _, ratio in lines_of(row) if ratio and not what.endswith("wall")]
+        within = lambda ratios: sum(abs(ratio - 1) <= BOUND for ratio in ratios)
+        if walls or stages:
+            figure.conclude(f"Within {BOUND:.0%} of what was measured are {within(walls)} of {len(walls)} wall times of the chain and "
+                            f"{within(stages)} of {len(stages)} stages at a party.")
         return [(figure, f"Between the dotted lines the prediction is within {BOUND:.0%}.")]
 
     def tables(self, rows):

@@ -47,7 +47,25 @@ class Queries(runner.ChainStudy):
         for axis, title in ((offline, "Offline stage, with its noise"), (online, "Online stage")):
             plots.logarithmic(axis)
             axis.set(title=title, xlabel="queries in the round", ylabel="completion time, seconds")
+        figure.conclude(self._conclusion(rows))
         return [(figure, "Two parties, (0.1, 1e-6) for single lookups. Paper: r4.xlarge, one thread a party, 1 key a row.")]
+
+    @staticmethod
+    def _conclusion(rows):
+        """Of the series with the most different numbers of queries: what more queries cost."""
+        series = {}
+        for row in rows:
+            series.setdefault((int(row["records"]), int(row["keys_per_row"])), []).append(row)
+        (records, keys), some = max(series.items(), key=lambda item: (len({row["queries"] for row in item[1]}), item[0]))
+        offline, online = (plots.medians(runner.column(some, "queries", what)) for what in (runner.offline_total, "online_s"))
+        few, many = min(offline), max(offline)
+        where = f"{records:,} records, {keys} key{'s' if keys > 1 else ''} a row"
+        if few == many:
+            return f"{where}: a round of {few:,.0f} queries takes {offline[few]:.3g} s offline and {online[few]:.2g} s online."
+        more, longer, slower = many / few, offline[many] / offline[few], online[many] / online[few]
+        tail = "few queries cost what their noise costs" if max(longer, slower) < more / 10 else "the queries outweigh the noise"
+        return (f"{where}: {many:,.0f} queries in place of {few:,.0f} take {longer:.1f} times as long offline ({offline[few]:.3g} s, "
+                f"{offline[many]:.3g} s) and {slower:.1f} times online: {tail}.")
 
 
 if __name__ == "__main__":

@@ -100,12 +100,17 @@ class SetMembership(runner.Study):
         axis.axhline(0.5, color=plots.GRAY, linewidth=0.8, linestyle=":", label="the bound, for 768 filters")
         axis.set(xlabel="filters", ylabel="share of the filters that have it", ylim=(0, 1.05))
         plots.logarithmic(axis, y=False)
+        best, chance = (plots.medians(runner.column(rows, "filters", what)) for what in ("forged_rate", "chance_rate"))
+        if best:
+            few, many = min(best), max(best)
+            figure.conclude(f"The best forged string is in {best[few]:.0%} of {few:.0f} filter{'s' if few > 1 else ''} and in "
+                            f"{best[many]:.0%} of {many:.0f}, any string in {chance[many]:.0%}: more filters, fewer forgeries.")
         tries = max((int(row["tries"]) for row in rows), default=0)
         return figure, (f"A search over {tries:,} strings with all hash functions known, the client's draw unknown. With one "
                         "filter, a one-hash Bloom filter, every search ends at 1 (the paper's table 5).")
 
     def _costs(self, rows):
-        figure = plots.Figure("cost", "What a question costs", panels=3)
+        figure = plots.Figure("cost", "What a question costs", panels=3, across=3, height=3.6)
         columns = (("answer_cpu_s", lambda line: line[5], "core seconds of the server"),
                    (lambda row: (float(row["query_bytes"]) + float(row["answer_bytes"])) / 1e3,
                     lambda line: line[3] + line[4], "KB up and down"),
@@ -119,6 +124,14 @@ class SetMembership(runner.Study):
                 axis.plot(*zip(*points), **plots.theirs(color, marker, f"{engine}, the paper"))
             axis.set(xlabel="log2 of a filter's bits", ylabel=label)
             plots.logarithmic(axis, x=False)
+        most = max((int(row["log2_bits"]) for row in rows), default=None)
+        parts = []
+        for row in {row["engine"]: row for row in rows if int(row["log2_bits"]) == most}.values():
+            parts.append(f"{row['engine']} {float(row['answer_cpu_s']):.2g} core seconds, "
+                         f"{(float(row['query_bytes']) + float(row['answer_bytes'])) / 1e3:,.0f} KB and a hint of "
+                         f"{float(row['hint_bytes']) / 1e6:.3g} MB")
+        if parts:
+            figure.conclude(f"A question to a filter of 2^{most} bits takes " + "; ".join(parts) + ".")
         return figure, "Paper: table 8 (2^33 bits; seconds from its throughput) and section 8.2 (2^36 bits)."
 
     def tables(self, rows):

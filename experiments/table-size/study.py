@@ -39,7 +39,21 @@ class TableSize(runner.ChainStudy):
                     **plots.ours(color, marker, f"Shoal, {keys} key{'s' if keys > 1 else ''} a row"))
             plots.logarithmic(axis)
             axis.set(title=title, xlabel="records in the table", ylabel="completion time, seconds")
+        figure.conclude(self._conclusion(rows))
         return [(figure, "One query, two parties, (0.1, 1e-6) for single lookups. Paper: r4.xlarge, one thread a party.")]
+
+    @staticmethod
+    def _conclusion(rows):
+        parts = []
+        for keys in sorted({int(row["keys_per_row"]) for row in rows}, reverse=True):
+            points = runner.column(rows, "records", runner.offline_total, keys_per_row=keys)
+            k = plots.exponent(points)
+            if k is not None:
+                times = plots.medians(points)
+                parts.append(f"{10 ** k:.1f} times with {keys} key{'s' if keys > 1 else ''} a row ({max(times):,.0f} records: "
+                             f"{times[max(times)]:.3g} s)")
+        return ("With a single query, ten times the records take so many times as long offline: " + "; ".join(parts) + "."
+                if parts else "One size of table alone: nothing follows.")
 
 
 if __name__ == "__main__":

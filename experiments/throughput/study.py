@@ -70,6 +70,10 @@ def total_cpu(row):
     return (float(row["noise_cpu_s"] or 0) + float(row["parties_cpu_s"])) / float(row["queries"])
 
 
+# In the names of lines: how many times as fast the chain is.
+_TIMES = {1: "", 10: ", x 10"}
+
+
 class Throughput(runner.ChainStudy):
     name = "throughput"
     title = "Throughput against queries per record, and where engines meet (figures 1, 2, 6 to 9)"
@@ -197,6 +201,16 @@ class Throughput(runner.ChainStudy):
                 plots.through_medians(axis, points, **plots.ours(plots.GRAY, "d", f"{engine}: {int(records):,}"))
         plots.logarithmic(axis)
         axis.set(xlabel="queries in the round / records in the table", ylabel="queries a second, online stage")
+        best = max(((float(r["queries"]) / float(r["online_s"]), float(r["queries"]) / float(r["records"])) for r in rows),
+                   default=None)
+        servers = {label: max(1 / crossover.per_query(points, n) for n, _, _ in points)
+                   for engine, label, _ in _OWN if (points := own_engine(all_rows, engine))}
+        if best:
+            words = f"The chain's online stage reaches {best[0]:,.0f} queries a second, at {best[1]:g} queries a record"
+            if servers:
+                first = max(servers, key=servers.get)
+                words += f"; the fastest engine of one server here is {first} with {servers[first]:,.0f}, whatever their number"
+            figure.conclude(words + ".")
         return figure, ("Numbers after the names: records in the table. Two parties, (0.1, 1e-6) for single lookups. "
                         "The paper's engines ran on r4.xlarge, one thread.")
 
@@ -222,6 +236,15 @@ class Throughput(runner.ChainStudy):
                     color, marker, f"{label}, its servers: {records:,}"))
         plots.logarithmic(axis)
         axis.set(xlabel="queries in the round / records in the table", ylabel="processor seconds a query")
+        costs = {label: plots.median([total_cpu(r) for r in all_rows if r["engine"] == engine])
+                 for engine, label, _ in _OWN if any(r["engine"] == engine for r in all_rows)}
+        chain_least = min((total_cpu(r) for r in rows), default=None)
+        if costs and chain_least:
+            least = min(costs, key=costs.get)
+            cheaper = [label for label, cost in costs.items() if cost > chain_least]
+            figure.conclude(f"All in, a query costs the chain's parties {1e6 * chain_least:.3g} processor microseconds at best, and the "
+                            f"server of {least} {1e6 * costs[least]:.3g}; at its best the chain is cheaper than "
+                            f"{len(cheaper)} of {len(costs)} engines.")
         return figure, ("Noise, offline and online stage, TLS and the kernel of all parties; of an engine's server all but "
                         "the set-up, which is made once for a version of the table. Lower is better.")
 
@@ -229,7 +252,7 @@ class Throughput(runner.ChainStudy):
         rows = self._chain(all_rows)
         own = [(label, own_engine(all_rows, engine)) for engine, label, _ in _OWN if own_engine(all_rows, engine)]
         figure = plots.Figure("crossovers", "Queries per record from which the chain is ahead",
-                              panels=len(_AUTHORS) + len(own))
+                              panels=len(_AUTHORS) + len(own), across=3, height=2.3)
         for axis, (label, points) in zip(figure.axes[len(_AUTHORS):], own):
             for factor, style in ((1, {}), (10, {"alpha": 0.45})):
                 for keys, shade, marker in ((1, plots.GREEN, "^"), (16, plots.BLUE, "o")):
@@ -242,9 +265,9 @@ class Throughput(runner.ChainStudy):
                     if line:
                         axis.plot(*zip(*line), **plots.ours(
                             shade, marker,
-                            f"chain, {keys} key{'s' if keys > 1 else ''} a row: {factor} x as fast"), **style)
+                            f"{keys} a row{_TIMES[factor]}"), **style)
             plots.logarithmic(axis)
-            axis.set(title=f"against {label}, both here", xlabel="records in the table",
+            axis.set(title=f"{label}, both here", xlabel="records in the table",
                      ylabel="queries / records")
         for axis, (name, color, _, sources) in zip(figure.axes, _AUTHORS):
             points = authors_points(sources)
@@ -253,7 +276,7 @@ class Throughput(runner.ChainStudy):
                 line = [(n, authors_chain(name, n).crossover(crossover.per_query(points, n), factor) / n)
                         for n in measured]
                 axis.plot(*zip(*line), **plots.theirs(
-                    plots.ORANGE, "s", f"paper's points: {factor} x as fast"), **style)
+                    plots.ORANGE, "s", f"paper{_TIMES[factor]}"), **style)
                 for keys, shade, marker in ((1, plots.GREEN, "^"), (16, plots.BLUE, "o")):
                     sizes = sorted({int(r["records"]) for r in rows if int(r["keys_per_row"]) == keys})
                     line = []
@@ -265,14 +288,25 @@ class Throughput(runner.ChainStudy):
                     if line:
                         axis.plot(*zip(*line), **plots.ours(
                             shade, marker,
-                            f"Shoal, {keys} key{'s' if keys > 1 else ''} a row: {factor} x as fast"), **style)
+                            f"{keys} a row{_TIMES[factor]}"), **style)
             plots.logarithmic(axis)
-            axis.set(title=f"against {name}", xlabel="records in the table", ylabel="queries / records")
+            axis.set(title=f"{name}, theirs", xlabel="records in the table", ylabel="queries / records")
         low = min(axis.get_xlim()[0] for axis in figure.axes)
         high = max(axis.get_xlim()[1] for axis in figure.axes)
         for axis in figure.axes:
             axis.set_xlim(low, high)
-        return figure, ("Lower is better for the chain. Online stages. Shoal on this machine against the authors' "
+        parts = []
+        for label, points in own:
+            n = max(n for n, _, _ in points)
+            chain_time = measured_chain(rows, n, 16)
+            at = chain_time and chain_time.crossover(crossover.per_query(points, n))
+            if at is not None:
+                parts.append(f"{label} from {at / n:.2g}")
+        if parts:
+            figure.conclude("Queries a record from which the chain's online stage is ahead, both here, largest table, 16 keys a row: "
+                            + ", ".join(parts) + ".")
+        return figure, ("The chain with so many keys a row, and the paper's, against each engine: as fast, and ten times as fast (x 10). "
+                        "Lower is better for the chain. Online stages. Shoal on this machine against the authors' "
                         "measurements of the other engine on theirs; a power law where they measured no such table. SimplePIR, "
                         "DoublePIR, Piano and TreePIR were measured here.")
 

@@ -16,6 +16,9 @@ def main():
         plots.through_medians(axis, runner.column(rows, "queries", what), **plots.ours(plots.BLUE))
         plots.logarithmic(axis)
         axis.set(title=title, xlabel="queries in the round", ylabel="completion time, seconds")
+    queries = sorted({int(row["queries"]) for row in rows})
+    online = plots.medians(runner.column(rows, "queries", "online_s"))
+    figure.conclude(f"{queries[-1]:,} queries: {online[queries[-1]]:.3g} s online.")
     figure.save(sys.argv[2], f"{rows[0]['machines']}; commit {rows[0]['commit']}; {rows[0]['date'][:10]}.")
 
 

@@ -475,7 +475,7 @@ class KubernetesTest(unittest.TestCase):
             config = os.path.join(folder, "party.textproto")
             with open(config, "w", encoding="utf-8") as file:
                 file.write(here(of(documents, "ConfigMap")["data"]["party.textproto"]))
-            done = subprocess.run([os.path.join(BIN, "shoald/shoald"), "--config", config, "--check"],
+            done = subprocess.run([os.path.join(BIN, "shoald/shoald"), "--config", config, "--check-files"],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout)
 

@@ -165,9 +165,11 @@ absl::StatusOr<Client::EnginePlace> Client::PlaceOf(const pir::Engine& engine,
   EnginePlace place;
   std::vector<Bytes> keys;
   for (size_t i = 0; i < roles; ++i) {
-    place.names.push_back(absl::StrCat("party ", chosen[i]));
     absl::StatusOr<Transport*> server = ConnectTo(chosen[i]);
     if (!server.ok()) return server.status();
+    const std::string& address = deployment_->current().roster().party(chosen[i]).client_address;
+    place.names.push_back(absl::StrCat("party ", chosen[i], " at ",
+                                       address.empty() ? config_.frontend : address));
     place.servers.push_back(*server);
     keys.push_back(ToBytes(deployment_->current().roster().party(chosen[i]).key.bytes()));
   }

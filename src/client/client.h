@@ -153,7 +153,7 @@ class Client {
   // The servers of an engine's roles, and the two sessions of one that keeps state.
   struct EnginePlace {
     std::vector<Transport*> servers;
-    std::vector<std::string> names;     // "party 2"
+    std::vector<std::string> names;     // "party 2 at host:port"
     Digest identity = {};               // of the servers, in order
     std::optional<Digest> swapped;      // of two, in the other order
     std::string path;                   // of the hint

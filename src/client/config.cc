@@ -9,6 +9,7 @@
 #include "src/client/config.pb.h"
 #include "src/noise/accountant.h"
 #include "src/storage/file.h"
+#include "src/storage/user_directories.h"
 #include "src/wire/text.h"
 
 namespace shoal::client {
@@ -82,12 +83,8 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
 }  // namespace
 
 std::string UserConfigPath() {
-  constexpr const char* kFile = "shoal/client.textproto";
-  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config != 0) {
-    return absl::StrCat(config, "/", kFile);
-  }
-  const char* home = std::getenv("HOME");
-  return home == nullptr || *home == 0 ? "" : absl::StrCat(home, "/.config/", kFile);
+  const std::string directory = UserConfigDirectory();
+  return directory.empty() ? "" : directory + "/client.textproto";
 }
 
 absl::StatusOr<std::string> FindConfig(const std::string& named) {
@@ -100,7 +97,8 @@ absl::StatusOr<std::string> FindConfig(const std::string& named) {
   return absl::NotFoundError(absl::StrCat(
       "no deployment is configured: ",
       own.empty() ? "there is no home for a configuration" : absl::StrCat("there is no ", own),
-      ", and $", kConfigVariable, " names no other"));
+      ", and neither --config nor $", kConfigVariable,
+      " names another. `shoal init FRONTEND --pins FILE` writes one"));
 }
 
 absl::StatusOr<Config> ReadConfig(const std::string& path) {
@@ -109,6 +107,20 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
   auto checked = Check(config, std::filesystem::path(path).parent_path());
   if (!checked.ok()) return Annotate(checked.status(), path);
   return checked;
+}
+
+std::string PrintConfig(const NewConfig& config) {
+  ClientConfig out;
+  out.set_frontend(config.frontend);
+  *out.mutable_pinned_parties() = config.pins;
+  out.set_state(config.state_path);
+  out.set_pad_to(config.pad_to);
+  return absl::StrCat(
+      "# A client's configuration, made by `shoal init`. pinned_parties are the parties that this\n"
+      "# client trusts; state is its memory, the ledger included: never copy it, never restore "
+      "it.\n"
+      "# configs/client.textproto explains every field.\n",
+      wire::PrintText(out));
 }
 
 }  // namespace shoal::client

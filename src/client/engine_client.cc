@@ -60,6 +60,22 @@ absl::StatusOr<wire::GetPirSetupResponse> FetchUnchecked(const pir::Engine& engi
   return response;
 }
 
+// The error of a server, `whom`, that was asked for its setup of the engine.
+absl::Status NotServed(const absl::Status& status, const pir::Engine& engine,
+                       absl::string_view whom) {
+  std::string message = absl::StrCat(whom, ": ", status.message());
+  if (absl::IsUnavailable(status)) {
+    absl::StrAppend(&message, ". Nobody answers where the roster says that clients of ", whom,
+                    " connect: it may serve none");
+  }
+  if (absl::IsUnavailable(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status)) {
+    absl::StrAppend(&message, ". ", engine.name(),
+                    " was asked for; another party may serve it (--party), and without --engine "
+                    "the chain answers");
+  }
+  return absl::Status(status.code(), message);
+}
+
 absl::Status Check(const wire::GetPirSetupResponse& response, const Deployment& deployment,
                    const pir::Engine& engine, absl::string_view server) {
   return Annotate(
@@ -185,8 +201,10 @@ absl::StatusOr<std::vector<wire::SignedPirSetup>> EngineClient::FetchSetups() {
   std::vector<wire::GetPirSetupResponse> responses;
   for (size_t server = 0; server < servers_.size(); ++server) {
     absl::StatusOr<wire::GetPirSetupResponse> response = FetchUnchecked(engine_, CallTo(server));
-    if (!response.ok() && servers_.size() > 1) return Annotate(response.status(), NameOf(server));
-    SHOAL_RETURN_IF_ERROR(response.status());
+    if (!response.ok()) {
+      const bool named = servers_.size() == 1 && !options_.names.empty();
+      return NotServed(response.status(), engine_, named ? options_.names[0] : NameOf(server));
+    }
     responses.push_back(*std::move(response));
   }
   // Servers of two epochs first: each of them may be right.

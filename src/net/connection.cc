@@ -19,6 +19,13 @@ constexpr size_t kPieceBytes = 1 << 20;
 constexpr std::chrono::milliseconds kCancelTick(100);
 constexpr wire::FrameLimits kErrorLimits = {.control_bytes = 4096, .bulk_bytes = 0};
 
+// Whether this is the alert of a server that asks for a certificate, to a client that showed none.
+bool IsForCertificate(const boost::system::error_code& error) {
+  return error.category() == asio::error::get_ssl_category() &&
+         ERR_GET_REASON(static_cast<unsigned long>(error.value())) ==
+             SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED;
+}
+
 }  // namespace
 
 struct Connection::State {
@@ -43,6 +50,13 @@ struct Connection::State {
                                             : std::min(deadline, Clock::now() + kCancelTick));
     }
     if (!*result) return absl::OkStatus();
+    if (IsForCertificate(*result)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          address,
+          ": only a neighbouring party of the chain connects here, with its certificate. This is a "
+          "peer_address of the roster; clients connect to a client_address, which is another "
+          "port"));
+    }
     return absl::UnavailableError(absl::StrCat(address, ": ", what, ": ", result->message()));
   }
 
@@ -220,6 +234,7 @@ absl::StatusOr<Connection::Streamed> Connection::CallStreaming(const wire::Frame
       const absl::StatusOr<wire::Frame> refusal = s.ReadHead({}, bulk_bytes);
       s.Fail();
       if (refusal.ok() && refusal->type == wire::FrameType::kError) return wire::ErrorOf(*refusal);
+      if (absl::IsFailedPrecondition(refusal.status())) return refusal.status();
     }
     s.Fail();
     return sent;

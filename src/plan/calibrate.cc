@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <numeric>
@@ -34,6 +33,7 @@
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
+#include "src/storage/user_directories.h"
 #include "src/wire/query_batch.h"
 #include "src/wire/text.h"
 
@@ -706,12 +706,8 @@ absl::StatusOr<double> CostOf(const UnitCosts& costs, absl::string_view unit) {
 }
 
 std::string DefaultCostsPath() {
-  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config != 0) {
-    return absl::StrCat(config, "/shoal/costs.textproto");
-  }
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home == 0) return "";
-  return absl::StrCat(home, "/.config/shoal/costs.textproto");
+  const std::string directory = UserConfigDirectory();
+  return directory.empty() ? "" : directory + "/costs.textproto";
 }
 
 namespace {

@@ -115,6 +115,28 @@ void PrintEngines(const Plan& plan, std::ostream& out) {
 
 }  // namespace
 
+std::string DownloadAdvice(const Plan& plan) {
+  const Download& download = plan.download();
+  const double phi = plan.noise().phi();
+  if (phi > download.break_even_lookups()) {
+    return absl::StrFormat(
+        "Downloading the table is the better idea: a client that asks %s queries in a round moves "
+        "more bytes than the whole table has, %s, and a download hides everything.",
+        Whole(phi), BytesOf(download.client_bytes()));
+  }
+  if (download.break_even_queries() == 0 || plan.queries() < download.break_even_queries()) {
+    return absl::StrFormat(
+        "Downloading the table is the better idea at these prices: a download of %s costs a client "
+        "less than a query in a round of %s%s, and hides everything.",
+        BytesOf(download.client_bytes()), Whole(plan.queries()),
+        download.break_even_queries() == 0
+            ? ""
+            : absl::StrFormat(" (from %s queries a round on it costs more)",
+                              Whole(download.break_even_queries())));
+  }
+  return "";
+}
+
 void PrintPlan(const Plan& plan, std::ostream& out) {
   const Noise& noise = plan.noise();
   const Layout& table = plan.table();
@@ -206,8 +228,13 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   } else {
     out << "  at these prices a query by the chain is never cheaper than a download\n";
   }
-  out << "  A download hides the query perfectly, whatever epsilon; it is worth its bytes while "
-         "the table is\n  small or asked often between versions.\n";
+  const std::string advice = DownloadAdvice(plan);
+  if (advice.empty()) {
+    out << "  A download hides the query perfectly, whatever epsilon; it is worth its bytes while "
+           "the table is\n  small or asked often between versions.\n";
+  } else {
+    out << "  " << advice << "\n";
+  }
   PrintEngines(plan, out);
 
   out << "\nif the row size moves (* is the plan)\n";

@@ -3,12 +3,18 @@
 #define SHOAL_SRC_PLAN_REPORT_H_
 
 #include <ostream>
+#include <string>
 
 #include "src/plan/plan.pb.h"
 
 namespace shoal::plan {
 
 void PrintPlan(const Plan& plan, std::ostream& out);
+
+// A sentence that says so if downloading the table is the better idea than this plan, and why;
+// empty otherwise. It is where a client that asks phi queries in a round moves more bytes than the
+// table has, and where a query costs more than a download.
+std::string DownloadAdvice(const Plan& plan);
 
 }  // namespace shoal::plan
 

@@ -361,12 +361,27 @@ std::optional<FollowedKeys> PinnedParties::Follow(const Roster& roster,
   return followed;
 }
 
+namespace {
+
+// Whether no party has its pinned key.
+bool HasNoneOf(const wire::Roster& roster, const PinnedParties& pinned) {
+  int place = 0;
+  return std::ranges::none_of(pinned.keys(), [&](const signature::PublicKey& key) {
+    return roster.parties(place++).bls_public_key() == ToString(key.bytes());
+  });
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<uint32_t>> CheckPins(const wire::SignedRoster& signed_roster,
                                                 const PinnedParties& pinned) {
   const wire::Roster& content = signed_roster.roster();
   if (content.deployment() != pinned.deployment()) {
     return absl::UnauthenticatedError(
-        absl::StrCat("roster: of another deployment than ", pinned.deployment()));
+        absl::StrCat("roster: of another deployment, \"",
+                     absl::CEscape(content.deployment().substr(0, kMaxNameBytes)),
+                     "\", than the pins, which are of \"", pinned.deployment(),
+                     "\": the pins or the address are of another deployment than was meant"));
   }
   if (static_cast<size_t>(content.parties_size()) != pinned.keys().size()) {
     return absl::UnauthenticatedError(absl::StrCat("roster: has ", content.parties_size(),
@@ -402,6 +417,13 @@ absl::StatusOr<std::vector<uint32_t>> CheckPins(const wire::SignedRoster& signed
       if (VerifyRenewal(renewal).ok()) reached.insert(renewal.new_key());
     }
     if (!reached.contains(wanted)) {
+      if (signed_roster.renewals().empty() && HasNoneOf(content, pinned)) {
+        return absl::UnauthenticatedError(absl::StrCat(
+            "roster: no party has its pinned key: this is another deployment than that of the "
+            "pins, which bears the same name, \"",
+            pinned.deployment(),
+            "\", or was set up anew. Get the pins of this one, and compare them with the parties"));
+      }
       return absl::UnauthenticatedError(
           absl::StrCat(what,
                        " is not the pinned one, and the pinned one did not sign it as its "

@@ -156,7 +156,7 @@ TEST(Roster, RefusesOtherPartiesThanThePinnedOnes) {
   const Parties parties(3, random);
   const Parties strangers(3, random);
   EXPECT_THAT(Roster::Verify(strangers.Signed(), parties.pinned(), kNowS),
-              StatusIs(kUnauthenticated, "party 1 is not the pinned one"));
+              StatusIs(kUnauthenticated, "no party has its pinned key"));
   // Every key counts, the last one too.
   for (int i = 0; i < 3; ++i) {
     wire::PinnedParties pins = parties.PinsText();

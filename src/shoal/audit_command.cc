@@ -143,9 +143,10 @@ absl::Status RunAudit(const Connector& connect, const cli::Values& values, cli::
   // Finds mistakes in the input before a connection is made.
   SHOAL_ASSIGN_OR_RETURN(const audit::Inventory inventory, ReadInputs(values));
   audit::Audit audit(inventory);
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                         Session::Open("shoal audit", values["config"].as<std::string>(), connect,
-                                       values.count("quiet") > 0, io));
+  SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Session> session,
+      Session::Open("shoal audit", config_path, connect, values.count("quiet") > 0, io));
   // In another table every package would be absent, with a proof.
   if (!audit::IsAdvisoriesTable(session->table_name())) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -222,7 +223,7 @@ privacy says, and its length but for the padding (pad_to of the configuration; w
 )",
       .options =
           [](cli::Options& options) {
-            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            AddConfigOption(options);
             options.add_options()("input", cli::Files(),
                                   "a file or a directory; --input may be left out");
             options.add_options()("installed", "this machine's Debian packages");

@@ -4,6 +4,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "src/base/status_macros.h"
+#include "src/client/config.h"
 #include "src/pir/registry/registry.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
@@ -37,6 +38,22 @@ absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values) {
       roster::Roster::Verify(signed_roster, pinned, NowSeconds());
   if (!roster.ok()) return Annotate(roster.status(), path);
   return roster;
+}
+
+void AddConfigOption(cli::Options& options) {
+  options.add_options()("config", cli::File(),
+                        "the client's configuration (else that of $SHOAL_CONFIG, else the one that "
+                        "`shoal init` wrote)");
+}
+
+absl::StatusOr<std::string> ConfigPathOf(const cli::Values& values) {
+  const std::string named = cli::TextOr(values, "config", "");
+  if (values.count("config") > 0 && named.empty()) {
+    return cli::UsageError("--config is empty: is a variable unset?");
+  }
+  absl::StatusOr<std::string> path = client::FindConfig(named);
+  if (absl::IsNotFound(path.status())) return cli::UsageError(path.status().message());
+  return path;
 }
 
 void AddEngineOption(cli::Options& options) {

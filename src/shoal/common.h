@@ -26,6 +26,10 @@ void AddRosterOptions(cli::Options& options);
 absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values);
 absl::StatusOr<roster::PinnedParties> ReadPins(const cli::Values& values);
 
+// --config, which may be left out: then it is that of client::FindConfig.
+void AddConfigOption(cli::Options& options);
+absl::StatusOr<std::string> ConfigPathOf(const cli::Values& values);
+
 // --engine: the engine of that name, or null for the chain, which is the default. A usage error
 // names those there are.
 void AddEngineOption(cli::Options& options);

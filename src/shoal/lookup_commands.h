@@ -1,5 +1,5 @@
-// `shoal query`, `shoal watch`, `shoal prepare`, `shoal updates`, `shoal audit`, `shoal simulate`,
-// `shoal status`.
+// `shoal init`, `shoal query`, `shoal watch`, `shoal prepare`, `shoal updates`, `shoal audit`,
+// `shoal simulate`, `shoal status`.
 #ifndef SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_
 #define SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_
 
@@ -17,6 +17,7 @@ namespace shoal::commands {
 using Connector =
     std::function<absl::StatusOr<std::unique_ptr<client::Transport>>(const std::string& address)>;
 
+cli::Command Init(Connector connect);
 cli::Command Query(Connector connect);
 cli::Command Watch(Connector connect);
 cli::Command Prepare(Connector connect);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "src/base/clock.h"
@@ -18,6 +19,7 @@
 #include "src/client/config.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/client/witness.h"
+#include "src/roster/fingerprint.h"
 #include "src/storage/file.h"
 #include "src/table/row_map.h"
 #include "src/wire/text.h"
@@ -36,6 +38,8 @@ class CommandsTest : public ::testing::Test {
     std::string name = ::testing::TempDir() + "/commands.XXXXXX";
     SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
     directory_ = name;
+    // Whoever runs the test may have a configuration.
+    ::setenv("XDG_CONFIG_HOME", (directory_ + "/etc").c_str(), 1);
     WriteConfig("");
   }
   ~CommandsTest() override { fs::remove_all(directory_); }
@@ -63,7 +67,8 @@ class CommandsTest : public ::testing::Test {
       EXPECT_EQ(address, "localhost:7000");
       return client::testing::ConnectTo(&frontend_, &mutex_);
     };
-    const std::vector<cli::Command> commands = {Query(connect), Simulate(connect), Status(connect)};
+    const std::vector<cli::Command> commands = {Init(connect), Query(connect), Simulate(connect),
+                                                Status(connect)};
     std::ostringstream out, err;
     std::istringstream in(input);
     cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = terminal_};
@@ -750,6 +755,143 @@ TEST_F(CommandsTest, ConfigErrorsNameTheField) {
   EXPECT_THAT(with("frontend: 'h:1' state: 's' pinned_parties_file: 'none'"),
               StatusIs(absl::StatusCode::kNotFound, "none"));
   SHOAL_EXPECT_OK(with("frontend: 'h:1' state: 's' " + pins));
+}
+
+// The user's own places, which commands use without --config.
+class InitTest : public CommandsTest {
+ protected:
+  explicit InitTest(bool protects_five = false) : CommandsTest(protects_five) {
+    ::setenv("XDG_STATE_HOME", (directory_ + "/var").c_str(), 1);
+    ::unsetenv("SHOAL_CONFIG");
+  }
+  ~InitTest() override {
+    ::unsetenv("XDG_STATE_HOME");
+    ::unsetenv("SHOAL_CONFIG");
+  }
+  Outcome RunInit(std::vector<std::string> more = {}, const std::string& input = "") {
+    std::vector<std::string> arguments = {"init", "localhost:7000", "--pins",
+                                          directory_ + "/pins.textproto"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments, input);
+  }
+  std::string Own() const { return directory_ + "/etc/shoal/client.textproto"; }
+};
+class FiveInitTest : public InitTest {
+ protected:
+  FiveInitTest() : InitTest(/*protects_five=*/true) {}
+};
+
+TEST_F(InitTest, AfterItNoCommandNeedsAConfiguration) {
+  Outcome outcome = Run({"status"});
+  EXPECT_EQ(outcome.code, cli::kExitUsage);
+  EXPECT_NE(outcome.err.find("shoal init FRONTEND --pins FILE"), std::string::npos) << outcome.err;
+  outcome = RunInit();
+  ASSERT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  // Whom one trusts: each party by its name and key, and all of them together.
+  for (const roster::Party& party : frontend_.roster().parties()) {
+    EXPECT_NE(outcome.out.find(party.name), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find(roster::KeyFingerprint(party.key.bytes())), std::string::npos);
+  }
+  EXPECT_NE(outcome.out.find(roster::PinsFingerprint(frontend_.pins())), std::string::npos);
+  // What that protects, and no more.
+  EXPECT_NE(
+      outcome.out.find("a round protects single lookups, any one query of a device by itself"),
+      std::string::npos)
+      << outcome.out;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const client::Config config, client::ReadConfig(Own()));
+  EXPECT_EQ(config.frontend, "localhost:7000");
+  EXPECT_EQ(config.state_path, directory_ + "/var/shoal/fake.state");
+  EXPECT_EQ(config.pins.digest(), frontend_.pins().digest());
+  EXPECT_EQ(fs::status(directory_ + "/var/shoal").permissions(), fs::perms::owner_all);
+  frontend_.OpenRound();
+  outcome = Run({"query", "key-5"});
+  EXPECT_EQ(outcome.out, "key-5\tfound\tvalue of key-5\tyes\n") << outcome.err;
+  EXPECT_EQ(Run({"status"}).code, cli::kExitOk);
+}
+
+// Where a round protects five queries together, a padding of 64 would stop every lookup.
+TEST_F(FiveInitTest, ThePaddingIsWhatARoundProtects) {
+  const Outcome outcome = RunInit();
+  ASSERT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const client::Config config, client::ReadConfig(Own()));
+  EXPECT_EQ(config.options.pad_to, 5u);
+  frontend_.OpenRound();
+  EXPECT_EQ(Run({"query", "key-5"}).code, cli::kExitOk);
+}
+
+// --config, then the environment, then the user's own.
+TEST_F(InitTest, TheOrderOfConfigurations) {
+  ASSERT_EQ(RunInit().code, cli::kExitOk);
+  ::setenv("SHOAL_CONFIG", (directory_ + "/none").c_str(), 1);
+  Outcome outcome = Run({"status"});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find(directory_ + "/none"), std::string::npos) << outcome.err;
+  EXPECT_EQ(Run({"status", "--config", ConfigPath()}).code, cli::kExitOk);
+  EXPECT_NE(RunInit().err.find("SHOAL_CONFIG is set"), std::string::npos);
+  ::setenv("SHOAL_CONFIG", "", 1);
+  EXPECT_EQ(Run({"status"}).code, cli::kExitOk);
+  EXPECT_EQ(Run({"status", "--config", ""}).code, cli::kExitUsage);
+}
+
+TEST_F(InitTest, NothingIsReplacedUnasked) {
+  ASSERT_EQ(RunInit().code, cli::kExitOk);
+  // The same again changes nothing, also what the user has changed.
+  const std::string changed = *ReadFile(Own()) + "max_epsilon: 3\n";
+  SHOAL_ASSERT_OK(WriteFileAtomically(Own(), AsBytes(changed), FileMode::kPublic));
+  Outcome outcome = RunInit();
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_NE(outcome.out.find("says so already"), std::string::npos) << outcome.out;
+  EXPECT_EQ(*ReadFile(Own()), changed);
+  // Another state, or a file that is not understood, is another configuration.
+  const std::vector<std::string> other = {"--state", directory_ + "/other.state"};
+  outcome = RunInit(other);
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find("of the deployment \"fake\" at localhost:7000. --force replaces it"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(*ReadFile(Own()), changed);
+  terminal_ = true;
+  for (const char* answer : {"", "n\n", "what\n"}) {
+    EXPECT_EQ(RunInit(other, answer).code, cli::kExitFailed);
+    EXPECT_EQ(*ReadFile(Own()), changed);
+  }
+  EXPECT_EQ(RunInit(other, "y\n").code, cli::kExitOk);
+  SHOAL_ASSERT_OK_AND_ASSIGN(client::Config config, client::ReadConfig(Own()));
+  EXPECT_EQ(config.state_path, directory_ + "/other.state");
+  terminal_ = false;
+  SHOAL_ASSERT_OK(WriteFileAtomically(Own(), AsBytes("garbage"), FileMode::kPublic));
+  EXPECT_EQ(RunInit().code, cli::kExitFailed);
+  EXPECT_EQ(RunInit({"--force"}).code, cli::kExitOk);
+  SHOAL_EXPECT_OK(client::ReadConfig(Own()));
+}
+
+// Every error says what was found, and leaves nothing behind.
+TEST_F(InitTest, WhatDoesNotFitIsNotWritten) {
+  const std::string pins = directory_ + "/pins.textproto";
+  const std::string good = *ReadFile(pins);
+  const auto refused = [&](const std::string& text, cli::ExitCode code, const std::string& part) {
+    SHOAL_CHECK(WriteFileAtomically(pins, AsBytes(text), FileMode::kPublic).ok());
+    const Outcome outcome = RunInit();
+    EXPECT_EQ(outcome.code, code) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+    EXPECT_FALSE(fs::exists(directory_ + "/etc"));
+    EXPECT_FALSE(fs::exists(directory_ + "/var"));
+  };
+  refused(absl::StrReplaceAll(good, {{"\"fake\"", "\"other\""}}), cli::kExitVerification,
+          "of another deployment, \"fake\", than the pins, which are of \"other\"");
+  FakeFrontend anew({.seed = 9, .now_s = SystemClock().NowSeconds()});
+  refused(wire::PrintText(*roster::PinsOf(anew.roster().wire().roster())), cli::kExitVerification,
+          "no party has its pinned key: this is another deployment");
+  refused(wire::PrintText(frontend_.roster().wire()), cli::kExitFailed, "is a roster, and no pins");
+  refused("garbage", cli::kExitFailed, "pins.textproto:1");
+  refused("", cli::kExitFailed, "deployment");
+  frontend_.before = [](const std::string&) { return absl::UnavailableError("nobody there"); };
+  refused(good, cli::kExitFailed, "nobody there. Is localhost:7000 the client_address");
+  frontend_.before = nullptr;
+  frontend_.deployment.mutable_roster()->mutable_roster()->set_max_slots(7);
+  refused(good, cli::kExitVerification, "roster");
+  EXPECT_EQ(Run({"init", "--pins", pins}).code, cli::kExitUsage);
+  EXPECT_EQ(Run({"init", "localhost:7000"}).code, cli::kExitUsage);
 }
 
 // configs/client.textproto is complete but for the file with the pins, which every deployment makes

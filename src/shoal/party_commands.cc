@@ -1,13 +1,14 @@
 #include "src/shoal/party_commands.h"
 
-#include <algorithm>
-#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
+#include "src/roster/assemble.h"
+#include "src/roster/fingerprint.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
 #include "src/roster/signing_record.h"
@@ -18,13 +19,9 @@
 namespace shoal::commands {
 namespace {
 
-constexpr uint64_t kDefaultRosterDays = 90;
-constexpr uint64_t kSecondsADay = 24 * 3600;
-
 std::string MechanismName(wire::Mechanism mechanism) { return wire::Mechanism_Name(mechanism); }
 
-// What people compare of a key.
-std::string Fingerprint(BytesView key) { return Hex(key).substr(0, 16) + ".."; }
+std::string Fingerprint(const std::string& key) { return roster::KeyFingerprint(AsBytes(key)); }
 
 absl::Status Generate(const cli::Values& values, cli::Io& io) {
   SystemRandom random;
@@ -34,7 +31,8 @@ absl::Status Generate(const cli::Values& values, cli::Io& io) {
       roster::PartyKeys::Generate(values["name"].as<std::string>(), NowSeconds(), random));
   SHOAL_RETURN_IF_ERROR(keys.Save(directory));
   io.err << "keys of " << keys.name() << " are in " << directory
-         << "; the others need its announcement.textproto\n";
+         << "; the others need its announcement.textproto. Its key has the fingerprint\n"
+         << Fingerprint(keys.announcement().bls_public_key()) << "\n";
   io.out << wire::PrintText(keys.announcement());
   return absl::OkStatus();
 }
@@ -71,63 +69,17 @@ absl::Status Machine(const cli::Values& values, cli::Io& io) {
 
 absl::Status Assemble(const cli::Values& values, cli::Io& io) {
   const std::string settings_path = values["settings"].as<std::string>();
-  wire::Roster roster;
-  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(settings_path, roster));
-  std::map<std::string, wire::PartyAnnouncement> announcements;
+  wire::Roster settings;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(settings_path, settings));
+  std::vector<wire::PartyAnnouncement> announcements;
   for (const std::string& path : cli::TextsOf(values, "announcement")) {
-    wire::PartyAnnouncement announcement;
-    SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, announcement));
-    if (!announcements.emplace(announcement.name(), announcement).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": a second announcement of ", announcement.name()));
-    }
+    SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, announcements.emplace_back()));
   }
-  wire::SignedRoster unsigned_roster;
-  std::map<std::string, std::string> owners;  // of every key that a party has or had
-  uint32_t number = 0;
-  for (wire::Party& party : *roster.mutable_parties()) {
-    const auto announcement = announcements.find(party.name());
-    if (announcement == announcements.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(settings_path, ": no announcement of party ", party.name()));
-    }
-    SHOAL_ASSIGN_OR_RETURN(const wire::Party announced,
-                           roster::PartyFromAnnouncement(announcement->second, NowSeconds()));
-    const auto& renewals = announcement->second.renewals();
-    std::vector<std::string> keys = {announced.bls_public_key()};
-    for (const wire::KeyRenewal& renewal : renewals) keys.push_back(renewal.old_key());
-    for (const std::string& key : keys) {
-      const auto owner = owners.emplace(key, party.name()).first;
-      if (owner->second != party.name()) {
-        return absl::InvalidArgumentError(absl::StrCat("the key ", Fingerprint(AsBytes(key)),
-                                                       " is or was that of ", owner->second,
-                                                       " and of ", party.name()));
-      }
-    }
-    unsigned_roster.mutable_renewals()->MergeFrom(renewals);
-    announcements.erase(announcement);
-    party.set_number(++number);
-    party.set_bls_public_key(announced.bls_public_key());
-    party.set_proof_of_possession(announced.proof_of_possession());
-    party.set_tls_certificate_sha256(announced.tls_certificate_sha256());
-    if (party.machines() == 0) {
-      party.set_machines(1 + static_cast<uint32_t>(party.other_machines_size()));
-    }
-  }
-  if (!announcements.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(settings_path, ": names no party ", announcements.begin()->first));
-  }
-  if (roster.epoch() == 0) roster.set_epoch(1);
-  if (roster.valid_from_s() == 0) roster.set_valid_from_s(NowSeconds());
-  if (roster.expires_s() == 0) {
-    roster.set_expires_s(roster.valid_from_s() +
-                         cli::NumberOr(values, "valid-days", kDefaultRosterDays) * kSecondsADay);
-  }
-  if (roster.onion_suite().empty()) roster.set_onion_suite(std::string(roster::kOnionSuite));
-  SHOAL_RETURN_IF_ERROR(roster::CheckRoster(roster));
-  *unsigned_roster.mutable_roster() = std::move(roster);
-  return WriteResult(values, io, wire::PrintText(unsigned_roster));
+  absl::StatusOr<wire::SignedRoster> roster =
+      roster::AssembleRoster(settings, announcements, NowSeconds(),
+                             cli::NumberOr(values, "valid-days", roster::kDefaultRosterDays));
+  if (!roster.ok()) return Annotate(roster.status(), settings_path);
+  return WriteResult(values, io, wire::PrintText(*roster));
 }
 
 absl::StatusOr<wire::SignedRoster> ReadAnyRoster(const cli::Values& values) {
@@ -143,8 +95,8 @@ void TellRenewed(const wire::Roster& roster, const roster::PinnedParties& pinned
   for (const uint32_t number : renewed) {
     const wire::Party& party = roster.parties(static_cast<int>(number) - 1);
     io.err << "party " << number << " has another key than the pinned one, which signed it: "
-           << absl::CEscape(party.name()) << ", " << Fingerprint(AsBytes(party.bls_public_key()))
-           << " after " << Fingerprint(pinned.keys()[number - 1].bytes()) << "\n";
+           << absl::CEscape(party.name()) << ", " << Fingerprint(party.bls_public_key())
+           << " after " << roster::KeyFingerprint(pinned.keys()[number - 1].bytes()) << "\n";
   }
 }
 
@@ -179,18 +131,8 @@ absl::Status Sign(const cli::Values& values, cli::Io& io) {
     return cli::UsageError("--renewed: makes sense with --pinned alone");
   }
   const std::string directory = values["keys"].as<std::string>();
-  SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys, roster::PartyKeys::Load(directory));
   SHOAL_ASSIGN_OR_RETURN(const wire::RosterShare share,
-                         roster::SignRoster(roster.roster(), keys.bls()));
-  // The party's entry must pin the certificate of its own TLS key.
-  const wire::Party& entry = roster.roster().parties(static_cast<int>(share.party()) - 1);
-  if (entry.tls_certificate_sha256() != ToString(keys.tls().certificate_sha256())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the roster names another TLS certificate than ", directory));
-  }
-  SHOAL_RETURN_IF_ERROR(
-      roster::RecordSigning(directory, absl::StrCat("roster ", roster.roster().deployment()),
-                            roster.roster().epoch(), roster::RosterDigest(roster.roster())));
+                         roster::SignAsParty(roster.roster(), directory));
   return WriteResult(values, io, wire::PrintText(share));
 }
 
@@ -209,6 +151,9 @@ absl::Status Aggregate(const cli::Values& values, cli::Io& io) {
 absl::Status Pins(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster roster, ReadAnyRoster(values));
   SHOAL_ASSIGN_OR_RETURN(const wire::PinnedParties pins, roster::PinsOf(roster.roster()));
+  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties checked, roster::PinnedParties::Create(pins));
+  io.err << "the pins have the fingerprint, for all to compare who are to trust them:\n"
+         << roster::PinsFingerprint(checked) << "\n";
   return WriteResult(values, io, wire::PrintText(pins));
 }
 
@@ -225,7 +170,8 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
          << "noise\t" << MechanismName(roster.noise().mechanism()) << ", epsilon "
          << roster.noise().epsilon() << ", delta " << roster.noise().delta() << ", phi "
          << roster.noise().phi() << "\n"
-         << "digest\t" << Hex(roster::RosterDigest(roster)) << "\n";
+         << "digest\t" << Hex(roster::RosterDigest(roster)) << "\n"
+         << "fingerprint\t" << roster::RosterFingerprint(roster) << "\n";
   if (roster.has_term_limit()) {
     io.out << "terms\tup to " << roster.term_limit().days() << " days and "
            << roster.term_limit().refreshes() << " refreshes\n";
@@ -234,7 +180,7 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
     const bool both = !party.client_address().empty() && !party.peer_address().empty();
     io.out << "party " << party.number() << "\t" << party.name() << "\t" << party.peer_address()
            << (both ? ", clients " : "") << party.client_address() << "\t"
-           << Fingerprint(AsBytes(party.bls_public_key())) << "\n";
+           << Fingerprint(party.bls_public_key()) << "\n";
     int machine = 0;
     for (const wire::Machine& other : party.other_machines()) {
       io.out << "  machine " << ++machine << "\t" << other.peer_address()
@@ -246,6 +192,7 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
     SHOAL_ASSIGN_OR_RETURN(const roster::Roster verified, ReadRoster(values));
     SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned, ReadPins(values));
     TellRenewed(roster, pinned, verified.renewed(), io);
+    io.out << "pins\t" << roster::PinsFingerprint(pinned) << "\n";
     io.out << "verified\tby all " << verified.size() << " pinned parties\n";
     return absl::OkStatus();
   }

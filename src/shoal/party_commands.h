@@ -6,6 +6,7 @@
 
 namespace shoal::commands {
 
+cli::Command Ceremony();
 cli::Command KeysGenerate();
 cli::Command KeysRenew();
 cli::Command KeysMachine();

@@ -20,7 +20,9 @@
 #include "src/plan/figure.h"
 #include "src/plan/model.h"
 #include "src/plan/report.h"
+#include "src/roster/roster.h"
 #include "src/shoal/common.h"
+#include "src/shoal/privacy_text.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 #include "src/wire/text.h"
@@ -135,12 +137,60 @@ absl::StatusOr<plan::UnitCosts> CostsOf(const cli::Values& values, cli::Io& io) 
   return costs;
 }
 
+// What `--emit settings` writes: settings for the parties to agree on, with `why` as remarks.
+// Parses as a roster without keys; addresses are examples.
+std::string SettingsText(const plan::Plan& plan, const plan::Workload& workload,
+                         const noise::Choice& choice, const std::string& why) {
+  wire::Roster settings;
+  settings.set_deployment("demo");
+  settings.set_epoch(1);
+  for (uint32_t number = 1; number <= workload.parties; ++number) {
+    wire::Party& party = *settings.add_parties();
+    party.set_name(absl::StrCat("party-", number));
+    const auto address = [&](uint32_t machine) {
+      return absl::StrCat("party-", number, machine == 0 ? "" : absl::StrCat("-", machine),
+                          ".example:7300");
+    };
+    number == 1 ? party.set_client_address(address(0)) : party.set_peer_address(address(0));
+    const uint32_t machines = workload.MachinesOf(number);
+    if (machines > 1) party.set_machines(machines);
+    for (uint32_t machine = 1; machine < machines; ++machine) {
+      wire::Machine& other = *party.add_other_machines();
+      number == 1 ? other.set_client_address(address(machine))
+                  : other.set_peer_address(address(machine));
+    }
+  }
+  *settings.mutable_noise() = roster::NoiseToWire(choice.parameters);
+  settings.set_clock_tolerance_s(60);
+  const uint64_t slots = std::max<uint64_t>(workload.queries, choice.parameters.phi);
+  settings.set_max_slots(static_cast<uint32_t>(std::min<uint64_t>(slots, roster::kMaxSlots)));
+  std::string text = absl::StrFormat(
+      "# Settings of a deployment, by `shoal plan`, for `shoal ceremony` or `shoal roster "
+      "assemble`.\n"
+      "# Put your own names and addresses; leave the noise as it is: every digit counts.\n"
+      "# The table: shoal table build --row-bytes %d ..\n",
+      plan.table().row_bytes());
+  for (const absl::string_view line : absl::StrSplit(why, '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&text, "# ", line, "\n");
+  }
+  return text + wire::PrintText(settings);
+}
+
 absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "table"));
+  SHOAL_ASSIGN_OR_RETURN(const bool settings_wanted,
+                         cli::Chosen(values, "emit", "plan", "settings"));
+  if (settings_wanted && json_wanted) {
+    return cli::UsageError("--emit settings is a text of its own: leave --format out");
+  }
   // --calibrate may stand alone, without a plan.
   const bool only_calibrate = values.count("calibrate") && !values.count("records") &&
                               !values.count("queries") && !values.count("value-bytes");
   plan::Workload workload;
+  if (only_calibrate && settings_wanted) {
+    return cli::UsageError(
+        "--emit settings: of which plan? --records, --value-bytes and --queries say");
+  }
   if (!only_calibrate) {
     SHOAL_ASSIGN_OR_RETURN(workload, WorkloadOf(values));
   }
@@ -182,6 +232,14 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(plan::Plan plan, plan::ChooseRows(workload, row_bytes, choice, costs));
   if (const auto noise = noise::Distribution::Create(choice.parameters); noise.ok()) {
     plan.mutable_noise()->set_max_per_row(noise->max());
+  }
+
+  const std::string advice = plan::DownloadAdvice(plan);
+  if (settings_wanted) {
+    if (!advice.empty()) io.err << "shoal plan: " << advice << std::endl;
+    io.out << SettingsText(plan, workload, choice,
+                           absl::StrCat(ProtectionText(choice.parameters), "\n", advice));
+    return absl::OkStatus();
   }
 
   SHOAL_RETURN_IF_ERROR(plan::CompareEngines(workload, values.count("row-bytes") ? row_bytes : 0,
@@ -257,12 +315,17 @@ party is padded to bounds that depend on the numbers of positions alone.
 The plan also shows what each single-server engine would cost with its own best row
 size, and from how many queries a round the chain takes less processor time and costs
 less. An engine's set-up is counted once a day, a hint once for every
---lookups-per-hint queries of a client.
+--lookups-per-hint queries of a client. Where downloading the table is the better idea
+than any of it, the plan says so.
+
+--emit settings prints settings for `shoal ceremony` in place of the plan, with the noise to
+its last digit and names and addresses to be changed.
 )",
       .examples = R"(  shoal plan --calibrate
   shoal plan --records 1M --key-bytes 24 --value-bytes 60 --queries 1M --epsilon 0.1
   shoal plan --records 1M --layout dense --value-bytes 8 --queries 100k \
       --rounds-per-day 24 --parties 2 --cores 16 --plot plan.svg
+  shoal plan --records 1M --value-bytes 60 --queries 1M --phi 64 --emit settings
   shoal plan --records 100M --layout dense --value-bytes 4 --queries 100M --epsilon 0.1 \
       --parties 2 --machines 8,16 --cores 16 --price-machine-hour 0.8
 )",
@@ -303,6 +366,8 @@ less. An engine's set-up is counted once a day, a hint once for every
             options.add_options()("costs", cli::File(),
                                   "file of unit costs (~/.config/shoal/costs.textproto)");
             AddFormatOption(options, "table");
+            options.add_options()("emit", cli::Text(),
+                                  "plan (default), or settings: for the parties to agree on");
             options.add_options()("plot", cli::File(), "draw the plan here, as SVG");
           },
       .positional = "",

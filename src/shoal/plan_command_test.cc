@@ -8,9 +8,14 @@
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
 #include "src/cli/command.h"
 #include "src/plan/calibrate.h"
 #include "src/plan/plan.pb.h"
+#include "src/plan/report.h"
+#include "src/roster/assemble.h"
+#include "src/roster/party_keys.h"
+#include "src/roster/testing/parties.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
 
@@ -163,6 +168,69 @@ TEST(PlanCommandTest, BadParametersAreNamedWithTheirRange) {
   const Result noise = RunPlanCommand(Good({"--epsilon", "1e-6", "--delta", "1e-15"}));
   EXPECT_EQ(noise.code, cli::kExitFailed);
   EXPECT_THAT(noise.err, HasSubstr("noise"));
+}
+
+// What is emitted is what parties can sign: with keys it is a roster whose noise gives what it
+// claims, to the last digit.
+TEST(PlanCommandTest, SettingsMakeARoster) {
+  for (const char* machines : {"1", "1,3,2"}) {
+    const Result result =
+        RunPlanCommand(Good({"--emit", "settings", "--machines", machines, "--epsilon", "0.7"}));
+    ASSERT_EQ(result.code, cli::kExitOk) << result.err;
+    wire::Roster settings;
+    SHOAL_ASSERT_OK(wire::ParseText(result.out, "settings", settings));
+    EXPECT_EQ(settings.max_slots(), 1000u);
+    EXPECT_THAT(result.out, HasSubstr("\n# a round protects single lookups"));
+    shoal::testing::TestRandom random(3);
+    std::vector<wire::PartyAnnouncement> announcements;
+    for (const wire::Party& party : settings.parties()) {
+      const auto keys = roster::PartyKeys::Generate(party.name(), roster::testing::kNowS, random);
+      announcements.push_back(keys->announcement());
+    }
+    SHOAL_EXPECT_OK(
+        roster::AssembleRoster(settings, announcements, roster::testing::kNowS).status());
+  }
+  EXPECT_EQ(RunPlanCommand(Good({"--emit", "settings", "--format", "json"})).code, cli::kExitUsage);
+  EXPECT_EQ(RunPlanCommand(Good({"--emit", "roster"})).code, cli::kExitUsage);
+  EXPECT_EQ(RunPlanCommand({"--calibrate", "--emit", "settings"}).code, cli::kExitUsage);
+}
+
+TEST(PlanCommandTest, SaysWhenADownloadIsTheBetterIdea) {
+  const std::string better = "Downloading the table is the better idea";
+  // Ten records are a kilobyte; a million records are not.
+  const auto with = [](const std::string& records, const std::string& queries) {
+    return std::vector<std::string>{"--costs",       Costs(), "--records", records,
+                                    "--value-bytes", "40",    "--queries", queries};
+  };
+  Result result = RunPlanCommand(with("10", "100"));
+  EXPECT_THAT(result.out, HasSubstr(better)) << result.err;
+  std::vector<std::string> emit = with("10", "100");
+  emit.insert(emit.end(), {"--emit", "settings"});
+  result = RunPlanCommand(emit);
+  EXPECT_THAT(result.out, HasSubstr("# " + better));
+  EXPECT_THAT(result.err, HasSubstr(better));
+  result = RunPlanCommand(with("1M", "10M"));
+  ASSERT_EQ(result.code, cli::kExitOk) << result.err;
+  EXPECT_THAT(result.out, ::testing::Not(HasSubstr(better)));
+}
+
+// A client whose queries of one round move more than the table has should take the table.
+TEST(PlanCommandTest, AListThatIsLargerThanTheTableIsNoUse) {
+  plan::Plan plan;
+  plan.set_queries(1000);
+  plan.mutable_noise()->set_phi(64);
+  plan.mutable_download()->set_client_bytes(5000);
+  plan.mutable_download()->set_break_even_lookups(63);
+  plan.mutable_download()->set_break_even_queries(10);
+  EXPECT_THAT(plan::DownloadAdvice(plan),
+              HasSubstr("a client that asks 64 queries in a round moves "
+                        "more bytes than the whole table has, 5 kB"));
+  plan.mutable_download()->set_break_even_lookups(64);
+  EXPECT_EQ(plan::DownloadAdvice(plan), "");
+  plan.mutable_download()->set_break_even_queries(1001);
+  EXPECT_THAT(plan::DownloadAdvice(plan), HasSubstr("at these prices"));
+  plan.mutable_download()->set_break_even_queries(0);
+  EXPECT_THAT(plan::DownloadAdvice(plan), HasSubstr("at these prices"));
 }
 
 // A file of another version in the default place is reported and not used.

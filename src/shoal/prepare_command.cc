@@ -24,9 +24,10 @@ absl::Status RunPrepare(const Connector& connect, const cli::Values& values, cli
         absl::StrCat("--engine: ", engine->name(),
                      " prepares nothing that is spent; its hint is fetched by the first query"));
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                         Session::Open("shoal prepare", values["config"].as<std::string>(), connect,
-                                       values.count("quiet") > 0, io));
+  SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Session> session,
+      Session::Open("shoal prepare", config_path, connect, values.count("quiet") > 0, io));
   SHOAL_ASSIGN_OR_RETURN(
       const Session::Prepared prepared,
       session->PrepareEngine(*engine, cli::TextsOf(values, "party"), values.count("anew") > 0));
@@ -89,7 +90,7 @@ answered wrongly, and for another table under the same state.
 )",
       .options =
           [](cli::Options& options) {
-            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            AddConfigOption(options);
             AddEngineOption(options);
             options.add_options()("party", cli::Texts(),
                                   "prepare with the engine of this party (1); for an engine of two "

@@ -208,9 +208,10 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   if (source.engine != nullptr && obtain) {
     return cli::UsageError("--obtain takes slots of the chain alone");
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                         Session::Open("shoal query", values["config"].as<std::string>(), connect,
-                                       values.count("quiet") > 0, io));
+  SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Session> session,
+      Session::Open("shoal query", config_path, connect, values.count("quiet") > 0, io));
   if (obtain) {
     return ObtainAhead(*session, static_cast<uint32_t>(ahead), source.beyond_phi, json_wanted, io);
   }
@@ -295,7 +296,7 @@ other parties do.
 )",
       .options =
           [](cli::Options& options) {
-            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            AddConfigOption(options);
             AddKeyOptions(options);
             AddFormatOption(options, "tsv");
             options.add_options()("output", cli::File(),

@@ -37,6 +37,20 @@ absl::StatusOr<std::vector<uint32_t>> Numbers(const pir::Engine& engine,
   return numbers;
 }
 
+// What to say to somebody who is about to ask for so much of a table, padding included, that a copy
+// of it would be the better idea. `sent_bytes`: by the client, for a query. Else empty.
+std::string AdviceToDownload(const table::Manifest& manifest, uint64_t queries,
+                             uint64_t sent_bytes) {
+  const uint64_t whole = manifest.rows() * manifest.answer_bytes();
+  const uint64_t moved = queries * (sent_bytes + manifest.answer_bytes());
+  if (moved < whole && 2 * queries < manifest.rows()) return "";
+  return absl::StrCat(
+      "these ", WithCommas(queries), " queries, padding included, move ", SizeText(moved),
+      ", and the whole table of ", WithCommas(manifest.rows()), " rows has ", SizeText(whole),
+      ": a copy of it from its publisher is the better idea, as nobody sees what is "
+      "looked up there");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
@@ -145,6 +159,11 @@ void Session::TellProtection(const client::Division& division) {
   if (division.queries > noise.phi) {
     TellText(LookupText(noise, division.queries, division.rounds()));
   }
+  // What a query takes of a round's onions and queries (docs/protocol.md).
+  const uint64_t sent_bytes = 48 * (client_->deployment().roster().size() - 2) + 32 + 24;
+  const std::string advice =
+      AdviceToDownload(client_->deployment().manifest(), division.queries, sent_bytes);
+  if (!advice.empty()) Tell(advice);
 }
 
 void Session::TellCosts() {

@@ -14,12 +14,13 @@ int main(int argc, char** argv) {
     return shoal::client::ConnectTls(address);
   };
   const std::vector<shoal::cli::Command> commands = {
-      KeysGenerate(),    KeysRenew(),       KeysMachine(),          RosterAssemble(),
-      RosterSign(),      RosterAggregate(), RosterPins(),           RosterInspect(),
-      TableBuild(),      TableInspect(),    TableVerify(),          TableSign(),
-      TableAggregate(),  TableSignEngine(), TableAggregateEngine(), Query(connect),
-      Prepare(connect),  Watch(connect),    Updates(connect),       Audit(connect),
-      Simulate(connect), Status(connect),   PlanCommand(),
+      Init(connect),          Ceremony(),       KeysGenerate(),    KeysRenew(),
+      KeysMachine(),          RosterAssemble(), RosterSign(),      RosterAggregate(),
+      RosterPins(),           RosterInspect(),  TableBuild(),      TableInspect(),
+      TableVerify(),          TableSign(),      TableAggregate(),  TableSignEngine(),
+      TableAggregateEngine(), Query(connect),   Prepare(connect),  Watch(connect),
+      Updates(connect),       Audit(connect),   Simulate(connect), Status(connect),
+      PlanCommand(),
   };
   return shoal::cli::Main("shoal", "private lookups in public tables", commands, argc, argv);
 }

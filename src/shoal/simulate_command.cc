@@ -216,8 +216,8 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   if (!keys_path.empty() && dense != 0) {
     return cli::UsageError("--keys and --dense-keys: one of them");
   }
-  SHOAL_ASSIGN_OR_RETURN(const client::Config config,
-                         client::ReadConfig(values["config"].as<std::string>()));
+  SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
+  SHOAL_ASSIGN_OR_RETURN(const client::Config config, client::ReadConfig(config_path));
   SHOAL_ASSIGN_OR_RETURN(const crowd::CrowdOptions options, OptionsOf(values, config));
 
   std::optional<table::UnsignedTable> expected;
@@ -333,8 +333,7 @@ round, and seconds are those of all parties' processors.
 )",
       .options =
           [](cli::Options& options) {
-            options.add_options()("config", cli::File()->required(),
-                                  "a client's configuration; its state is not used");
+            AddConfigOption(options);  // its state is not used
             options.add_options()("table", cli::Directory(),
                                   "the table: devices choose from its keys, answers must equal it");
             options.add_options()("keys", cli::File(),

@@ -289,8 +289,8 @@ absl::Status ShowParties(const wire::GetStatusResponse& status,
 
 absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "table"));
-  SHOAL_ASSIGN_OR_RETURN(const client::Config config,
-                         client::ReadConfig(values["config"].as<std::string>()));
+  SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
+  SHOAL_ASSIGN_OR_RETURN(const client::Config config, client::ReadConfig(config_path));
   // Reads the state, so that epochs cannot go back, but writes nothing.
   client::State state;
   if (auto saved = client::ReadState(config.state_path, client::WitnessPlace::OfThisMachine());
@@ -386,7 +386,8 @@ later.
           "  shoal status --config client.textproto --parties    is the chain healthy?\n",
       .options =
           [](cli::Options& options) {
-            options.add_options()("config", cli::File()->required(), "the client's configuration")(
+            AddConfigOption(options);
+            options.add_options()(
                 "parties",
                 "a line for every party instead: is it there, with which version, epochs, clock "
                 "and times of expiry? Exit code 1 unless the chain is healthy");

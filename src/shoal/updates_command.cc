@@ -143,9 +143,10 @@ absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli
       const std::vector<table::Package> installed,
       table::ReadInstalled(cli::TextOr(values, "installed", "/var/lib/dpkg/status")));
   SHOAL_ASSIGN_OR_RETURN(const std::string native, table::NativeArchitecture());
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                         Session::Open("shoal updates", values["config"].as<std::string>(), connect,
-                                       values.count("quiet") > 0, io));
+  SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Session> session,
+      Session::Open("shoal updates", config_path, connect, values.count("quiet") > 0, io));
   SHOAL_RETURN_IF_ERROR(CheckIsOfPackages(session->table_name(), native));
   SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi));
   InstalledKeys keys(installed, native);
@@ -194,7 +195,7 @@ or not, as their rows of the table are full until the next term.
 )",
       .options =
           [](cli::Options& options) {
-            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            AddConfigOption(options);
             options.add_options()("installed", cli::File(),
                                   "dpkg's status file (default /var/lib/dpkg/status)");
             AddBeyondPhiOptions(options);

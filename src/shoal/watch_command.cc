@@ -156,11 +156,12 @@ absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::
   SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
   if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
   for (const std::string& note : keys.notes()) io.err << "shoal watch: " << note << '\n';
+  SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
   for (;;) {
     absl::Status step = [&]() -> absl::Status {
-      SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                             Session::Open("shoal watch", values["config"].as<std::string>(),
-                                           connect, values.count("quiet") > 0, io));
+      SHOAL_ASSIGN_OR_RETURN(
+          const std::unique_ptr<Session> session,
+          Session::Open("shoal watch", config_path, connect, values.count("quiet") > 0, io));
       NewsPrinter printer(json, cli::TextOr(values, "exec", ""), session->console(), io.out);
       SHOAL_ASSIGN_OR_RETURN(const client::Client::Watched watched,
                              session->WatchOnce(keys, beyond_phi, printer));
@@ -216,7 +217,7 @@ means that the step was taken, whether there is news or not.
 )",
       .options =
           [](cli::Options& options) {
-            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            AddConfigOption(options);
             AddKeyOptions(options);
             AddFormatOption(options, "tsv");
             options.add_options()("exec", cli::Text(), "run this shell command for every line");

@@ -77,8 +77,8 @@ absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
     case FrameType::kGetPirDelta:
     case FrameType::kPirQuery:
       return absl::InvalidArgumentError(
-          "this party runs no engine (its operator starts them with shoald --engine); another "
-          "party may (--party)");
+          "this party runs no engine beside the chain (its operator starts one with shoald "
+          "--engine)");
     default:
       return absl::InvalidArgumentError("this port serves clients alone");
   }

@@ -28,6 +28,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/pir/registry/registry.h"
 #include "src/pir/setup/signed_setup.h"
+#include "src/roster/fingerprint.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
 #include "src/server/chain.h"
@@ -48,6 +49,7 @@
 #include "src/shoald/pir_service.h"
 #include "src/shoald/refresh_driver.h"
 #include "src/shoald/round_steps.h"
+#include "src/shoald/start_check.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 #include "src/storage/spool.h"
@@ -92,7 +94,7 @@ constexpr char kMachinesExamples[] =
   scripts/party-machines --host 10.1.0.1 --host 10.1.0.2 -- shoald-machines --config party.textproto
 )";
 constexpr char kExamples[] = R"(  shoald --config party2.textproto            run party 2
-  shoald --config party1.textproto --check    check configuration, roster and table, and exit
+  shoald --config party1.textproto --check    would a start be refused? says why, and exits
   shoald --config party1.textproto --engine simplepir    one server alone, no chain
   shoald --config party1.textproto --engine chain --engine simplepir    both on one port
   shoald --config party2.textproto --engine simplepir    the same engine at another party
@@ -287,12 +289,15 @@ absl::StatusOr<std::unique_ptr<PirService>> StartEngines(
   return service;
 }
 
+std::string PagesAddress(const ServerConfig& config) {
+  return absl::StrCat(config.monitoring().host(), ":", config.monitoring().port());
+}
+
 // Shows the operator the pages of `monitoring`; null if the configuration does not ask for it.
 absl::StatusOr<std::unique_ptr<net::PageServer>> ShowPages(const Monitoring& monitoring,
                                                            const ServerConfig& config) {
   if (!config.has_monitoring()) return nullptr;
-  const std::string address =
-      absl::StrCat(config.monitoring().host(), ":", config.monitoring().port());
+  const std::string address = PagesAddress(config);
   SHOAL_ASSIGN_OR_RETURN(auto pages, net::PageServer::Start({.address = address},
                                                             [&monitoring](absl::string_view path) {
                                                               return monitoring.PageAt(path);
@@ -359,6 +364,19 @@ std::function<void(absl::StatusCode)> ErrorsTo(const char* whom, Monitoring& mon
   return [whom, &monitoring](absl::StatusCode code) { monitoring.metrics().Refused(whom, code); };
 }
 
+// Where clients of engines connect.
+std::string EnginesAddress(const ServerConfig& config, const roster::Party& self) {
+  const std::string& own =
+      config.party() == 1 ? config.listen_address() : config.client_listen_address();
+  return own.empty() ? self.client_address : own;
+}
+
+absl::Status NoClientAddress(const ServerConfig& config) {
+  return absl::FailedPreconditionError(absl::StrCat("--engine: clients cannot find party ",
+                                                    config.party(),
+                                                    ", as the roster has no client_address of it"));
+}
+
 // Takes requests to engines alone. Party 1 listens where its clients are in any case.
 absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& service,
                                                               const ServerConfig& config,
@@ -366,13 +384,8 @@ absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& servic
                                                               net::Server::Options listen,
                                                               Monitoring& monitoring) {
   const roster::Party& self = roster.party(config.party());
-  listen.address = config.party() == 1 ? config.listen_address() : config.client_listen_address();
-  if (listen.address.empty()) listen.address = self.client_address;
-  if (self.client_address.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--engine: clients cannot find party ", config.party(),
-                     ", as the roster has no client_address of it"));
-  }
+  listen.address = EnginesAddress(config, self);
+  if (self.client_address.empty()) return NoClientAddress(config);
   ServeClients(config, listen);
   listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
   listen.refused = ErrorsTo(kClients, monitoring);
@@ -524,6 +537,38 @@ absl::Status CheckMachines(const roster::Roster& roster, const ServerConfig& con
   return absl::OkStatus();
 }
 
+// Whether these are the keys that the roster has for this party.
+absl::Status CheckKeys(const Keys& keys, const ServerConfig& config, const roster::Roster& roster) {
+  const roster::Party& self = roster.party(config.party());
+  if (const Digest certificate = keys.tls().certificate_sha256();
+      certificate != self.tls_certificate_sha256) {
+    for (const roster::Party& other : roster.parties()) {
+      if (other.tls_certificate_sha256 != certificate) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          config.keys_directory(),
+          ": its TLS certificate is not the one that the roster pins for "
+          "party ",
+          config.party(), " (", self.name, ") but that of party ", other.number, " (", other.name,
+          "): either keys_directory or `party: ", config.party(), "` is wrong"));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        config.keys_directory(),
+        ": its TLS certificate is not the one that the roster pins for "
+        "party ",
+        config.party(), " (", self.name, "), nor that of another party: these keys or ",
+        config.roster_file(), " are of another deployment, or of before a renewal"));
+  }
+  if (!keys.party.has_value() || keys.party->bls().public_key() == self.key) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      config.keys_directory(), ": its signing key is not the one that the roster has for party ",
+      config.party(), " (", self.name, "). The fingerprint of the key there is ",
+      roster::KeyFingerprint(keys.party->bls().public_key().bytes()), ", of that in ",
+      config.roster_file(), " ", roster::KeyFingerprint(self.key.bytes()),
+      ": these keys are of before a renewal, or the roster is"));
+}
+
 // How long a machine that is told to end waits for its head to say so.
 constexpr std::chrono::seconds kHeadSaysSoWithin(10);
 
@@ -538,13 +583,94 @@ struct Process {
   const Notifier& notifier;
 };
 
+bool OnlyChecks(const cli::Values& values) {
+  return values.count("check") > 0 || values.count("check-files") > 0;
+}
+
+// Tries what a start does between reading its files and serving, and changes nothing. `options` are
+// those of the party. Returns all that a start would be refused for.
+absl::Status CheckStart(const cli::Values& values, const ServerConfig& config,
+                        const roster::Roster& roster, const Keys& keys, const Engines& engines,
+                        const ServedTable& served, server::Party::Options options,
+                        const Process& process) {
+  Findings findings;
+  const roster::Party& self = roster.party(config.party());
+  const pir::Content content = pir::ContentOf(served.table->AsPrevious());
+  for (const auto& [engine, setup] : served.setups) {
+    pir::ServerOptions server;
+    server.max_hint_bytes = cli::MebibytesOr(values, "max-hint-mib", 1024);
+    server.shape = setup.setup();
+    const auto sizes = [&]() -> absl::StatusOr<pir::Sizes> {
+      SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup shape, engine->ShapeOf(content, server));
+      return engine->SizesOfShape(shape);
+    }();
+    findings.Add(sizes.status());
+    if (sizes.ok()) {
+      findings.Add(CheckMemory(sizes->server_bytes, absl::StrCat(engine->name(), ": its server")));
+    }
+  }
+  if (config.spool_directory() != config.state_directory()) {
+    findings.Add(CheckWritable("spool_directory", config.spool_directory()));
+  }
+  // A machine of several that is not the head has no record of its own but for its clients.
+  if (engines.chain && keys.party.has_value()) {
+    const auto copy = JournalCopy::Take(config.state_directory());
+    findings.Add(copy.status(),
+                 absl::IsFailedPrecondition(copy.status())
+                     ? "if it is this party, stop it first, or check its files alone "
+                       "(--check-files); never run two over one state"
+                     : "");
+    if (copy.ok()) {
+      const auto party =
+          server::Party::Create(std::move(options), keys.party->bls(), (*copy)->journal(),
+                                &process.random, &process.clock, {});
+      findings.Add(party.status(), "that is what this party's state_directory says");
+      if (party.ok() && config.party() == 1) {
+        findings.Add(server::Frontend::Create(PlanFrom(config, roster), party->get(),
+                                              (*copy)->journal(), &process.clock, {}, {})
+                         .status());
+      }
+    }
+  } else if (engines.chain) {
+    findings.Add(CheckWritable("state_directory", config.state_directory()));
+  }
+  // Where another machine of several listens only its launcher knows, unless it is said.
+  std::vector<std::pair<std::string, std::string>> addresses;  // and what says so
+  const auto listens = [&](const std::string& configured, const char* field,
+                           const std::string& in_roster) {
+    if (!configured.empty()) {
+      addresses.emplace_back(configured, absl::StrCat(field, " of the configuration"));
+    } else if (keys.party.has_value()) {
+      addresses.emplace_back(
+          in_roster, absl::StrCat("the roster; ", field, " names another address of this host"));
+    }
+  };
+  if (engines.chain) {
+    listens(config.listen_address(), "listen_address",
+            config.party() == 1 ? self.client_address : self.peer_address);
+  }
+  if (!engines.pir.empty() && !(engines.chain && config.party() == 1)) {
+    if (self.client_address.empty()) findings.Add(NoClientAddress(config));
+    addresses.emplace_back(EnginesAddress(config, self),
+                           "client_listen_address of the configuration, or the roster");
+  }
+  if (config.has_monitoring()) {
+    addresses.emplace_back(PagesAddress(config), "monitoring of the configuration");
+  }
+  for (const auto& [address, origin] : addresses) {
+    if (!address.empty()) findings.Add(CheckListen(address), absl::StrCat("see ", origin));
+  }
+  ConnectionsThatFit(config.max_connections());  // warns
+  return findings.Summary();
+}
+
 // Serves the party's neighbours and clients until the process is to end. `several`: this is the
 // program of a party of several machines; without a job it can only check.
 absl::Status Serve(const cli::Values& values, Engines engines, bool several,
                    const Process& process) {
   const auto& [config, machine, signals, clock, random, log, notifier] = process;
   ThreadPool pool(config.threads());
-  const bool checks = values.count("check") > 0;
+  const bool checks = OnlyChecks(values);
   SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
                          roster::PinnedParties::Read(config.pinned_parties_file()));
   wire::SignedRoster signed_roster;
@@ -562,11 +688,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   const roster::Party& self = roster.party(config.party());
   SHOAL_RETURN_IF_ERROR(CheckMachines(roster, config, machine, several));
   SHOAL_ASSIGN_OR_RETURN(Keys keys, LoadKeys(config, machine.is_head(), several, checks));
-  if (keys.tls().certificate_sha256() != self.tls_certificate_sha256) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        config.keys_directory(),
-        ": its TLS certificate is not the one that the roster pins for party ", config.party()));
-  }
+  SHOAL_RETURN_IF_ERROR(CheckKeys(keys, config, roster));
   // Before the table is read, which can take minutes: the others are to wait for this machine.
   std::optional<MachineLinks> links;
   std::shared_ptr<machines::Machines> control_machines;
@@ -624,7 +746,15 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
     SHOAL_ASSIGN_OR_RETURN(const ServedTable served,
                            ReadServedTable(config.table_directory(), table, engines.pir));
     SHOAL_RETURN_IF_ERROR(CheckSetups(served, engines.pir, roster));
-    spdlog::info("configuration, roster and table are in order");
+    if (values.count("check-files") > 0) {
+      spdlog::info(
+          "configuration, keys, roster and table are in order; state and ports were not "
+          "looked at");
+      return absl::OkStatus();
+    }
+    SHOAL_RETURN_IF_ERROR(
+        CheckStart(values, config, roster, keys, engines, served, std::move(options), process));
+    spdlog::info("configuration, keys, roster, table, state and ports are in order");
     return absl::OkStatus();
   }
   const size_t listeners = config.party() != 1 && engines.chain && !engines.pir.empty() ? 2 : 1;
@@ -912,7 +1042,7 @@ absl::Status Run(const cli::Values& values, const JoinJob& join) {
   SystemRandom random;
   std::unique_ptr<MachineJob> job;
   Machine machine;
-  if (several && values.count("check") == 0) {
+  if (several && !OnlyChecks(values)) {
     SHOAL_ASSIGN_OR_RETURN(job, join(random));
     machine = {job.get(), job->rank(), job->count()};
     if (!machine.is_head()) engines.pir.clear();
@@ -946,7 +1076,10 @@ cli::Command PartyCommand(JoinJob join) {
                 absl::StrCat("which engine answers: ", pir::EngineNames(), "; may be repeated");
             options.add_options()("config", cli::File()->required(),
                                   "the party's configuration (text-format protobuf)")(
-                "check", "check everything that can be checked without a network, and exit")(
+                "check",
+                "check all that a start checks: files, keys, memory, state and ports; and exit. "
+                "Nothing is changed, and no other party is asked")(
+                "check-files", "the same without state and ports, beside a party that runs")(
                 "log-format", cli::Text(), "text, or json: one object a line (default text)")(
                 "engine", cli::Texts(), engines.c_str())(
                 "max-hint-mib", cli::Number(),

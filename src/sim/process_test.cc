@@ -84,6 +84,10 @@ class ProcessTest : public ::testing::Test {
     const Result result = RunToEnd({Shoald(), "--config", path});
     EXPECT_EQ(result.code, code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(part));
+    // What a start refuses, --check refuses, too.
+    const Result check = RunToEnd({Shoald(), "--config", path, "--check"});
+    EXPECT_EQ(check.code, code) << check.output;
+    EXPECT_THAT(check.output, HasSubstr(part));
   }
 
  private:
@@ -275,9 +279,15 @@ TEST_F(ProcessTest, WrongFilesAreNamed) {
   // The command line.
   EXPECT_EQ(RunToEnd({Shoald()}).code, 2);
   EXPECT_EQ(RunToEnd({Shoald(), "--config", chain().config(2), "--nonsense"}).code, 2);
-  // Good files pass --check while the party is running.
+  // Good files pass --check-files while the party is running. --check says all that a start would
+  // be refused for.
+  const Result files = RunToEnd({Shoald(), "--config", chain().config(2), "--check-files"});
+  EXPECT_EQ(files.code, 0) << files.output;
   const Result check = RunToEnd({Shoald(), "--config", chain().config(2), "--check"});
-  EXPECT_EQ(check.code, 0) << check.output;
+  EXPECT_EQ(check.code, 1) << check.output;
+  EXPECT_THAT(check.output, HasSubstr("for 2 reasons"));
+  EXPECT_THAT(check.output, HasSubstr("another process uses this directory"));
+  EXPECT_THAT(check.output, HasSubstr("listening on " + chain().address(2)));
 }
 
 // Clients' connections leave file descriptors for the rounds: the soft limit is raised, and with a
