@@ -21,6 +21,10 @@ namespace shoal::client {
 namespace {
 
 constexpr uint32_t kPollMs = 250;
+// For so long a client asks often for rounds of its kind, with or without a term. Afterwards one
+// that needs a term asks seldom, and one that needs none takes a round with a term, too.
+constexpr uint64_t kOftenS = 60;
+constexpr uint32_t kSeldomPollMs = 10'000;
 // How often a client that waits asks at most whether a newer epoch of the table is served.
 constexpr uint64_t kEpochCheckS = 5;
 
@@ -524,7 +528,8 @@ absl::Status ChainClient::CheckEpoch() {
 
 absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_rounds) {
   uint64_t next_check_s = 0;
-  const uint64_t deadline_s = environment_.clock->NowSeconds() + options_.timeout_s;
+  const uint64_t asked_from_s = environment_.clock->NowSeconds();
+  const uint64_t deadline_s = asked_from_s + options_.timeout_s;
   WaitForAnyRound(deadline_s);
   bool told = false;
   std::string refusal;  // the latest round's
@@ -538,7 +543,10 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
     for (const wire::RoundInfo& info : list.rounds()) {
       const wire::RoundHeader& header = info.header().header();
       if (info.state() != wire::OPEN_FOR_ONIONS) continue;
-      if ((header.max_refreshes() > 0) != options_.term.has_value()) continue;
+      const bool has_term = header.max_refreshes() > 0;
+      if (options_.term && !has_term) continue;
+      // An ordinary lookup would leave at the parties what they keep for a term.
+      if (!options_.term && has_term && now_s < asked_from_s + kOftenS) continue;
       // Skips rounds of another epoch of the table or of the roster. Those of the table before and
       // of the next one run beside this one's for a while.
       if (header.manifest_digest() != AsText(deployment_->manifest().digest()) ||
@@ -584,8 +592,13 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
                        " onions within ", options_.timeout_s, " seconds",
                        refusal.empty() ? "" : "; the last one refused: ", refusal));
     }
-    if (!std::exchange(told, true)) environment_.Tell("waiting for a round that takes onions");
-    environment_.sleep(kPollMs);
+    if (!std::exchange(told, true)) {
+      options_.term ? environment_.Wait("waiting for a round with a term", deadline_s)
+                    : environment_.Tell("waiting for a round that takes onions");
+    }
+    // Rounds with a term may be far apart.
+    const bool seldom = options_.term && now_s >= asked_from_s + kOftenS;
+    environment_.sleep(seldom ? kSeldomPollMs : kPollMs);
   }
 }
 

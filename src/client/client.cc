@@ -421,7 +421,7 @@ class KeysOfTerm final : public Keys {
 
 }  // namespace
 
-absl::StatusOr<Client::Watched> Client::WatchOnce(Keys& keys, BeyondPhi beyond_phi,
+absl::StatusOr<Client::Watched> Client::WatchOnce(Keys& keys, BeyondPhi beyond_phi, uint32_t wait_s,
                                                   NewsSink& sink) {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Watch> watch,
                          Watch::Open(config_.state_path, environment_));
@@ -431,6 +431,7 @@ absl::StatusOr<Client::Watched> Client::WatchOnce(Keys& keys, BeyondPhi beyond_p
   if (!watch->has_term()) {
     ChainOptions options = config_.options;
     options.beyond_phi = beyond_phi;
+    options.timeout_s = wait_s;
     options.term = watch->Enrolment(config_.max_enrolments, [this]() -> const table::Manifest& {
       return deployment().manifest();
     });

@@ -131,7 +131,9 @@ class Client {
     virtual absl::Status Add(BytesView key, const Lookup& result, const News& news) = 0;
     virtual absl::Status Finish() = 0;
   };
-  absl::StatusOr<Watched> WatchOnce(Keys& keys, BeyondPhi beyond_phi, NewsSink& sink);
+  // `wait_s`: how long to wait for a round with a term, if one is needed.
+  absl::StatusOr<Watched> WatchOnce(Keys& keys, BeyondPhi beyond_phi, uint32_t wait_s,
+                                    NewsSink& sink);
 
   State& state() { return store_->state(); }
   const Deployment& deployment() const { return deployment_->current(); }

@@ -369,5 +369,27 @@ TEST_F(WatchTest, AnOrdinaryLookupEntersNoRoundWithATerm) {
   EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took"));
 }
 
+TEST_F(WatchTest, AnOrdinaryLookupTakesARoundWithATermIfThereIsNoOther) {
+  environment_.sleep = [this](uint32_t) { frontend_.clock().now_s += 1; };
+  SHOAL_ASSERT_OK(Start());
+  const uint64_t begun_s = frontend_.clock().now_s;
+  ChainOptions options{.pad_to = 8, .timeout_s = 600};
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      chain_, ChainClient::Create(&live_->current(), options, &frontend_, &store_, environment_));
+  frontend_.before = [&](const std::string& name) {
+    if (name == "ListRounds" && (frontend_.clock().now_s - begun_s) % 40 == 0) {
+      frontend_.OpenRound();
+    }
+    return absl::OkStatus();
+  };
+  const std::vector<Bytes> keys = {ToBytes(AsBytes(FakeFrontend::Key(3)))};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Lookup> found,
+                             LookUp(live_->current(), *chain_, keys, environment_));
+  EXPECT_EQ(found[0].outcome, Outcome::kFound);
+  EXPECT_GE(frontend_.clock().now_s, begun_s + 60);
+  EXPECT_FALSE(watch_->has_term());
+  EXPECT_TRUE(store_.state().enrolments.empty());
+}
+
 }  // namespace
 }  // namespace shoal::client

@@ -55,9 +55,9 @@ class Session {
     return client_->LookUp(keys, results);
   }
   absl::StatusOr<client::Client::Watched> WatchOnce(client::Keys& keys,
-                                                    client::BeyondPhi beyond_phi,
+                                                    client::BeyondPhi beyond_phi, uint32_t wait_s,
                                                     client::Client::NewsSink& sink) {
-    return client_->WatchOnce(keys, beyond_phi, sink);
+    return client_->WatchOnce(keys, beyond_phi, wait_s, sink);
   }
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots) { return client_->ObtainAhead(slots); }
 

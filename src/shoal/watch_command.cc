@@ -27,6 +27,8 @@ namespace {
 // The shortest time between two steps of --every.
 constexpr uint64_t kLeastEveryS = 10;
 constexpr uint64_t kMostEveryS = 7 * 24 * 3600;
+// How long to wait for a round with a term: parties announce some a day.
+constexpr uint64_t kWaitS = 25 * 3600;
 
 bool HasNul(BytesView bytes) { return std::ranges::find(bytes, 0) != bytes.end(); }
 
@@ -151,6 +153,10 @@ absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::
     return cli::UsageError(
         absl::StrCat("--every: ", kLeastEveryS, " to ", kMostEveryS, " seconds"));
   }
+  const uint64_t wait_s = cli::NumberOr(values, "wait", kWaitS);
+  if (wait_s == 0 || wait_s > kMostEveryS) {
+    return cli::UsageError(absl::StrCat("--wait: 1 to ", kMostEveryS, " seconds"));
+  }
   SHOAL_ASSIGN_OR_RETURN(const client::BeyondPhi beyond_phi, BeyondPhiOf(values));
   SHOAL_ASSIGN_OR_RETURN(CommandKeys keys, CommandKeys::Make(values, io));
   SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
@@ -163,8 +169,9 @@ absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::
           const std::unique_ptr<Session> session,
           Session::Open("shoal watch", config_path, connect, values.count("quiet") > 0, io));
       NewsPrinter printer(json, cli::TextOr(values, "exec", ""), session->console(), io.out);
-      SHOAL_ASSIGN_OR_RETURN(const client::Client::Watched watched,
-                             session->WatchOnce(keys, beyond_phi, printer));
+      SHOAL_ASSIGN_OR_RETURN(
+          const client::Client::Watched watched,
+          session->WatchOnce(keys, beyond_phi, static_cast<uint32_t>(wait_s), printer));
       if (watched.enrolled) session->TellCosts();
       TellWatched(watched, UndisturbedClock().NowSeconds(), session->console());
       if (printer.failed_commands() > 0) {
@@ -223,6 +230,9 @@ means that the step was taken, whether there is news or not.
             options.add_options()("exec", cli::Text(), "run this shell command for every line");
             options.add_options()("every", cli::Number(),
                                   "stay, and take a step every so many seconds");
+            options.add_options()("wait", cli::Number(),
+                                  "wait so many seconds for a round with a term, if one is needed "
+                                  "(90000)");
             options.add_options()("accept-more",
                                   "enrol a list that is larger than a round protects together, at "
                                   "the protection that is printed first");
