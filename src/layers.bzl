@@ -48,7 +48,7 @@ LAYERS = {
     "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],
     # Tests and benchmarks over several folders.
-    "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
+    "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "round", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
     "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
     "sim": ["base", "client", "crowd", "machines", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }

@@ -17,7 +17,7 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kBytes = size_t{128} << 20;   // far more than the caches hold
+constexpr size_t kBytes = size_t{128} << 20;  // far more than the caches hold
 constexpr size_t kCached = size_t{256} << 10;
 
 BytesView Content(size_t bytes) {
