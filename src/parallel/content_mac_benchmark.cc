@@ -17,8 +17,8 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kBytes = size_t{128} << 20;   // far more than the caches hold
-constexpr size_t kCached = size_t{256} << 10;  // one default chunk
+constexpr size_t kBytes = size_t{128} << 20;  // far more than the caches hold
+constexpr size_t kCached = size_t{256} << 10;
 
 BytesView Content(size_t bytes) {
   static const Bytes content(kBytes, 1);
@@ -64,11 +64,12 @@ BENCHMARK(BM_ContentMac)
     ->Args({64, 1})
     ->Args({256, 1})
     ->Args({1024, 1})
+    ->Args({64, 2})
     ->Args({256, 2})
     ->Unit(benchmark::kMillisecond);
 
 void BM_ChunkTagCached(benchmark::State& state) {
-  const ContentMac mac(Bytes(32, 1), "benchmark");
+  const ContentMac mac(Bytes(32, 1), "benchmark", kCached);
   Measure(state, kCached, 1, [&] { benchmark::DoNotOptimize(mac.ChunkTag(1, Content(kCached))); });
 }
 BENCHMARK(BM_ChunkTagCached);

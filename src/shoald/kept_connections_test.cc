@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "src/base/testing/matchers.h"
+#include "src/base/check.h"
 #include "src/net/server.h"
 #include "src/net/testing/test_identity.h"
 #include "src/wire/frame.h"
