@@ -165,28 +165,6 @@ TEST_F(HandleTest, AnAnswerThatDoesNotVerifyIsSaidOfItsKeysAlone) {
   EXPECT_GE(failed, 1u);
 }
 
-// A key whose row has no room for it: neither absent nor failed.
-TEST_F(HandleTest, AKeyWithoutRoomIsUnknown) {
-  frontend_.NextEpoch(360, /*keep_rows=*/true);
-  frontend_.OpenRound();
-  std::vector<std::string> keys;
-  for (size_t i = 0; i < 360; ++i) keys.push_back(FakeFrontend::Key(i));
-  const auto handle = Open();
-  const auto answers = LookUp(*handle, keys);
-  SHOAL_ASSERT_OK(answers);
-  size_t unknown = 0;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const Answers::Answer answer = (*answers)->Get(i);
-    ASSERT_TRUE(answer.outcome == Outcome::kFound || answer.outcome == Outcome::kUnknown);
-    if (answer.outcome == Outcome::kFound) continue;
-    ++unknown;
-    EXPECT_TRUE(answer.value.empty());
-    EXPECT_EQ(answer.error, nullptr);
-  }
-  EXPECT_EQ((*answers)->failed(), 0u);
-  EXPECT_GT(unknown, 20u);
-}
-
 // A call is cancelled at each kind of request, before the frontend sees it or when it has answered.
 // The same lookup then goes on: nothing is charged twice, and no slot carries a second row.
 TEST_F(HandleTest, ACancelledLookupGoesOnLater) {
