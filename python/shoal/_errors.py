@@ -102,7 +102,7 @@ class UnknownKeyError(ShoalError):
     """The value of a result was asked for that is unknown: the key may be in the table or not. Nothing went wrong. Do
     not ask again before you would have done so anyway."""
 
-    code = 14
+    code = 9
 
 
 class BusyError(ShoalError):
