@@ -128,7 +128,12 @@ std::vector<Finding> Audit::Findings() const {
   for (const auto& [place, about] : subjects_) {
     const auto& [key, version] = place;
     const auto answer = answers_.find(key);
-    if (answer == answers_.end() || !answers_.contains(about.ecosystem)) {
+    if (unknown_.contains(key) || unknown_.contains(about.ecosystem)) {
+      Finding finding = about;
+      finding.status = Finding::Status::kUnclear;
+      finding.note = "its row of the table is full, and may lack it until the next term";
+      findings.push_back(std::move(finding));
+    } else if (answer == answers_.end() || !answers_.contains(about.ecosystem)) {
       Finding finding = about;
       finding.status = Finding::Status::kUnverified;
       finding.note = "no answer that could be verified";

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,8 @@ namespace shoal::audit {
 struct Finding {
   enum class Status {
     kVulnerable,
-    kUnclear,     // an advisory exists, and whether it is about this version cannot be told
+    kUnclear,     // an advisory exists, and whether it is about this version cannot be told; or the
+                  // table has no room to say whether there is one
     kUnchecked,   // nothing could be asked, or the table does not cover the ecosystem
     kUnverified,  // no answer that all parties signed
   };
@@ -51,6 +53,8 @@ class Audit {
   // The answer for keys()[i]: its value, or nothing if it is proved that the table has none. Keys
   // without an answer are unverified. DATA_LOSS for a value that no table of advisories has.
   absl::Status Answer(size_t i, std::optional<BytesView> value);
+  // The answer for keys()[i] is that its row of the table is full and may lack it.
+  void Unknown(size_t i) { unknown_.insert(keys_[i]); }
 
   // Everything that does not read as clean, packages in the order of their keys.
   std::vector<Finding> Findings() const;
@@ -76,6 +80,7 @@ class Audit {
   std::map<std::string, std::optional<Coverage>> coverage_;
   // Of the keys with an answer; nothing: absent.
   std::map<std::string, std::optional<PackageAdvisories>> answers_;
+  std::set<std::string> unknown_;
 };
 
 // The name of a table of advisories begins with this; `table build --osv` gives it.

@@ -134,6 +134,24 @@ TEST(FindingsTest, AKeyWithoutAnAnswerIsUnverified) {
   EXPECT_EQ(without.Count(without.Findings()).unverified, 2u);
 }
 
+// What a full row may lack is not absent.
+TEST(FindingsTest, AKeyThatItsRowMayLackIsUnclear) {
+  const Inventory inventory = {
+      .items = {Of("PyPI", "flask", "1.0"), Of("PyPI", "jinja", "1.0")}, .unchecked = {}, .own = 0};
+  Audit audit(inventory);
+  SHOAL_ASSERT_OK(audit.Answer(0, Sample().at("PyPI")));
+  audit.Unknown(1);
+  SHOAL_ASSERT_OK(audit.Answer(2, std::nullopt));
+  EXPECT_EQ(Lines(audit.Findings()),
+            (std::vector<std::string>{"unclear PyPI/flask 1.0   its row of the table is full, and "
+                                      "may lack it until the next term"}));
+  Audit without(inventory);
+  without.Unknown(0);
+  SHOAL_ASSERT_OK(without.Answer(1, std::nullopt));
+  SHOAL_ASSERT_OK(without.Answer(2, std::nullopt));
+  EXPECT_EQ(without.Count(without.Findings()).unclear, 2u);
+}
+
 TEST(FindingsTest, AnotherTablesValuesAreRefused) {
   Audit audit({.items = {Of("PyPI", "django", "1.9")}, .unchecked = {}, .own = 0});
   EXPECT_THAT(audit.Answer(0, AsBytes("1.2.3")),

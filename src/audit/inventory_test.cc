@@ -130,25 +130,39 @@ TEST(InventoryTest, PoetryLock) {
                   "[package.source]\ntype = \"git\"\nurl = \"https://h/x\"\n\n"
                   "[metadata]\nlock-version = \"2.0\"\ncontent-hash = \"ab\"\n"),
             (Lines{"PyPI django 3.2.1", "PyPI forked 2.0", "own 1"}));
-  EXPECT_THAT(Error("poetry.lock", "[[package]]\nname = \"a\"\nversion = \n"),
-              StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:3: not TOML"));
-  EXPECT_THAT(Error("poetry.lock", "\n[[package]]\nname = \"a\"\n"),
-              StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:2: a package has no name"));
-  EXPECT_THAT(Error("poetry.lock", "package = 3"),
-              StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:1: `package`"));
-  EXPECT_THAT(Error("poetry.lock", absl::StrCat("a = ", std::string(100'000, '['))),
-              StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:1: a line of more than"));
-  EXPECT_THAT(Error("poetry.lock", absl::StrCat("a = ", std::string(8000, '['))),
-              StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:1: not TOML"));
-  // Tables in tables, which would be freed in as many nested calls.
-  const auto nested = [](size_t depth) {
-    std::string header = "\n[a";
-    for (size_t i = 1; i < depth; ++i) header += ".a";
-    return header + "]\n";
+  // Strings and brackets over several lines, comments in between, headers within strings.
+  EXPECT_EQ(Parse("poetry.lock",
+                  "[[package]] # one\r\nname = 'a' # n\r\nversion = \"1\"\r\n"
+                  "description = \"\"\"\n[[package]]\nname = \"no\"\\\"\"\"\"\"\n"
+                  "files = [\n  {file = \"x]\", hash = 'y['}, # ]\n]\n"
+                  "[package.dependencies]\nname = \">=1\"\nversion = {version = \"*\", x = [1]}\n"
+                  "[[package]]\nversion = \"2\"\nname = \"b\""),
+            (Lines{"PyPI a 1", "PyPI b 2"}));
+  struct Case {
+    std::string text, where;
   };
-  EXPECT_EQ(Parse("poetry.lock", nested(4000)), Lines{});
-  EXPECT_THAT(Error("poetry.lock", nested(1'000'000)),
-              StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:2: a line of more than"));
+  const std::string package = "[[package]]\nname = \"a\"\n";
+  for (const Case& c :
+       {Case{package + "version = \n", ":3: not TOML of a lock file: a key has no"},
+        Case{package + "version = 1\n", ":3: not TOML of a lock file: version is no plain"},
+        Case{package + "version = \"1\\u0030\"\n", ":3: not TOML of a lock file: version is no"},
+        Case{package + "version = \"1\" x\n", ":3: not TOML"},
+        Case{package + "version = \"1\nfiles = 1\n", ":3: not TOML"},
+        Case{package + "version = \"1\"\nversion = \"2\"\n", "version is there twice"},
+        Case{package + "name = \"1\"\n", "name is there twice"},
+        Case{package + "files = [\n", "a bracket is not closed"},
+        Case{package + "files = ]\n", "that was not opened"},
+        Case{package + "x = '", "a string has no end"},
+        Case{package, ":1: a package has no name or no version"},
+        Case{package + "version\n", ":3: not TOML of a lock file: neither"},
+        Case{"[[package\n", ":1: not TOML of a lock file: a header has no end"},
+        Case{"[[\"package\"]]\n", "a name in quotes"}, Case{"[]\n", "a header has no name"},
+        Case{"[package]\n", "`package` is not a list"},
+        Case{"package = []\n", "`package` is not a list"},
+        Case{absl::StrCat("a = ", std::string(1'000'000, '[')), "is not closed"}}) {
+    EXPECT_THAT(Error("poetry.lock", c.text), StatusIs(absl::StatusCode::kInvalidArgument, c.where))
+        << c.text.substr(0, 100);
+  }
 }
 
 TEST(InventoryTest, CargoLock) {

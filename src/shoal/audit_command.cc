@@ -84,6 +84,10 @@ class AuditResults final : public client::Results {
   absl::Status Add(BytesView, const client::Lookup& result) override {
     const size_t place = added_++;
     if (result.outcome == client::Lookup::Outcome::kFailed) return absl::OkStatus();
+    if (result.outcome == client::Lookup::Outcome::kUnknown) {
+      audit_.Unknown(place);
+      return absl::OkStatus();
+    }
     const bool found = result.outcome == client::Lookup::Outcome::kFound;
     return Annotate(
         audit_.Answer(place, found ? std::optional<BytesView>(result.value) : std::nullopt),
@@ -133,8 +137,9 @@ absl::Status OutcomeOf(const audit::Audit::Counts& counts, bool partial) {
     problems.push_back(Packages(counts.unchecked, "not checked"));
   }
   if (problems.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("of ", Packages(counts.packages, "audited: "), absl::StrJoin(problems, ", ")));
+  const std::string all =
+      absl::StrCat("of ", Packages(counts.packages, "audited: "), absl::StrJoin(problems, ", "));
+  return counts.vulnerable > 0 ? absl::FailedPreconditionError(all) : cli::IncompleteError(all);
 }
 
 absl::Status RunAudit(const Connector& connect, const cli::Values& values, cli::Io& io) {
@@ -200,16 +205,17 @@ Their format is told by name or content. Prints, for every package and advisory,
 where the status is
   vulnerable   an advisory is about this version, in the ecosystem's order of versions
   unclear      there is an advisory, and whether it is about this version nobody can
-               tell: no version is pinned, or one of them is no version
+               tell: no version is pinned, or one of them is no version. Or its row of
+               the table is full until the next term, and may lack it
   unchecked    nothing to look up: a file, an address, an ecosystem that the table or
                this program does not know
 A package that is not printed is proved to have no advisory in the table for its
 version. Packages and advisories are compared on this machine: what is printed here is
 seen by nobody else.
 
-Exit code 0: everything was looked up, and nothing was found. 1: something was found,
-or could not be checked (--partial accepts the latter), or the command failed. 3: an
-answer could not be verified.
+Exit code 0: everything was looked up, and nothing was found. 1: something is
+vulnerable, or the command failed. 3: an answer could not be verified. 4: nothing was
+found, but something is unclear or unchecked (--partial accepts that with 0).
 
 The lookup is that of `shoal query`, through the chain or with --engine through an
 engine, and so is what it protects: the list is hidden as far as what is printed about

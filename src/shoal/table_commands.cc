@@ -42,12 +42,12 @@ std::string SecondsOf(const Stopwatch& stopwatch) {
   return absl::StrFormat("%.2f s", stopwatch.Seconds());
 }
 
-// Records of advisories, each of which fits into a row.
-absl::StatusOr<table::RecordSet> ReadAdvisories(const std::string& directory, uint32_t row_bytes,
+// Records of advisories, each of which takes at most `most` bytes of a row.
+absl::StatusOr<table::RecordSet> ReadAdvisories(const std::string& directory, uint32_t most,
                                                 cli::Io& io) {
   audit::OsvRecords osv;
   SHOAL_RETURN_IF_ERROR(osv.AddDirectory(directory));
-  SHOAL_ASSIGN_OR_RETURN(table::RecordSet records, osv.Finish(row_bytes));
+  SHOAL_ASSIGN_OR_RETURN(table::RecordSet records, osv.Finish(most));
   const audit::OsvRecords::Counts& counts = osv.counts();
   io.err << counts.records << " OSV records, " << counts.withdrawn
          << " of them withdrawn and left out: " << counts.advisories << " advisories about "
@@ -57,14 +57,14 @@ absl::StatusOr<table::RecordSet> ReadAdvisories(const std::string& directory, ui
            << ", whose versions `shoal audit` cannot compare\n";
   }
   if (counts.cut > 0) {
-    io.err << "of " << counts.cut << " packages a row of " << row_bytes
+    io.err << "of " << counts.cut << " packages a row of " << most
            << " bytes does not hold all advisories: " << counts.not_listed
            << " are not listed, but what they affect is (--row-bytes N lists more)\n";
   }
   return records;
 }
 
-absl::StatusOr<table::RecordSet> ReadRecords(const cli::Values& values, uint32_t row_bytes,
+absl::StatusOr<table::RecordSet> ReadRecords(const cli::Values& values, uint32_t most,
                                              cli::Io& io) {
   const bool tsv = values.count("tsv") > 0, csv = values.count("csv") > 0;
   const bool packages = values.count("packages") > 0, osv = values.count("osv") > 0;
@@ -75,7 +75,7 @@ absl::StatusOr<table::RecordSet> ReadRecords(const cli::Values& values, uint32_t
   if (values.count("csv-header") > 0 && !csv)
     return cli::UsageError("--csv-header goes with --csv");
   if (packages) return table::ReadPackageIndex();
-  if (osv) return ReadAdvisories(values["osv"].as<std::string>(), row_bytes, io);
+  if (osv) return ReadAdvisories(values["osv"].as<std::string>(), most, io);
   const std::string path = values[tsv ? "tsv" : "csv"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   return tsv ? table::ParseTsv(text, path)
@@ -218,9 +218,12 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
     return cli::UsageError("--name is missing");
   }
 
+  // What is left free in every row is not for the records of today. Too large a share is refused
+  // when the table is built.
+  const uint32_t room = std::min<uint32_t>(options.room_percent, 100);
+  const auto most = static_cast<uint32_t>(uint64_t{options.row_bytes} * (100 - room) / 100);
   const Stopwatch reading;
-  SHOAL_ASSIGN_OR_RETURN(const table::RecordSet records,
-                         ReadRecords(values, options.row_bytes, io));
+  SHOAL_ASSIGN_OR_RETURN(const table::RecordSet records, ReadRecords(values, most, io));
   io.err << "read " << records.size() << " records in " << SecondsOf(reading) << "\n";
   const Stopwatch building;
   SystemRandom random;

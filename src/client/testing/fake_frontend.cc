@@ -144,7 +144,7 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
   for (const auto& [key, value] : options_.content) {
     SHOAL_CHECK(records.Add(AsBytes(key), value, records.size() + 1).ok());
   }
-  for (size_t i = 0; options_.content.empty() && i < count; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const std::string key = options_.dense ? absl::StrCat(i) : Key(i);
     SHOAL_CHECK(
         records.Add(AsBytes(key), AsBytes(Value(i, options_.values_stay ? 1 : 1 + later)), i + 1)

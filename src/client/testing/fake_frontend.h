@@ -40,7 +40,7 @@ struct FakeOptions {
   bool dense = false;
   // "key-0" .. (hashed) or 0 .. (dense), with values "value of key-0" and so on.
   size_t records = 300;
-  // If there are any, these in place of those, in every epoch.
+  // These as well, in every epoch.
   std::vector<std::pair<std::string, Bytes>> content = {};
   std::string table_name = "fake table";
   uint64_t roster_epoch = 1;
