@@ -18,6 +18,7 @@ PROGRAMS = {
     "shoald-machines": ("src/shoald/machines/shoald-machines", 8),
 }
 STATIC = "src/shoal/shoal-static"
+LIBRARY = "src/libshoal/libshoal.so"
 
 
 def descriptions(tree, programs):
@@ -65,6 +66,25 @@ def _changelog(tree, commit, seconds):
             f" -- {maintainer}  {date}\n")
 
 
+def _lay_out_library(tree, programs, root):
+    triplet = subprocess.run(["dpkg-architecture", "--query", "DEB_HOST_MULTIARCH"], check=True, text=True,
+                             stdout=subprocess.PIPE).stdout.strip()
+    os.makedirs(f"{root}/library")
+    os.makedirs(f"{root}/python/shoal")
+    shutil.copyfile(f"{programs}/{LIBRARY}", f"{root}/library/libshoal.so.1")
+    os.symlink("libshoal.so.1", f"{root}/library/libshoal.so")
+    for name in ("shoal.h", "example.c"):
+        shutil.copyfile(f"{tree}/src/libshoal/{name}", f"{root}/library/{name}")
+    with open(f"{tree}/src/libshoal/shoal.pc.in", encoding="utf-8") as file:
+        text = file.read()
+    for name, value in (("PREFIX", "/usr"), ("LIBDIR", f"/usr/lib/{triplet}"), ("INCLUDEDIR", "/usr/include"),
+                        ("VERSION", version.program_version(tree))):
+        text = text.replace(f"@{name}@", value)
+    write(f"{root}/library/shoal.pc", text)
+    for path in glob.glob(f"{tree}/python/shoal/*.py") + [f"{tree}/python/shoal/py.typed"]:
+        shutil.copyfile(path, f"{root}/python/shoal/{os.path.basename(path)}")
+
+
 def lay_out(tree, programs, commit, seconds, root):
     """What debhelper packs, in the new folder `root`."""
     os.makedirs(f"{root}/programs")
@@ -79,6 +99,7 @@ def lay_out(tree, programs, commit, seconds, root):
         for file in glob.glob(f"{tree}/{folder}/{pattern}"):
             shutil.copyfile(file, f"{root}/{to}/{os.path.basename(file)}")
     os.chmod(f"{root}/scripts/local-chain", 0o755)
+    _lay_out_library(tree, programs, root)
     write_pages(tree, programs, time.strftime("%Y-%m-%d", time.gmtime(seconds)), root)
 
     shutil.copytree(f"{tree}/packaging/debian", f"{root}/debian", copy_function=shutil.copy, symlinks=False)

@@ -26,11 +26,11 @@ def _output(*command):
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
-def libraries(programs, names):
-    """The shared libraries that the programs load, by path."""
+def libraries(files):
+    """The shared libraries that the programs, or libraries, load, by path."""
     found = set()
-    for name in names:
-        found |= set(re.findall(r"(/\S+) \(0x", _output("ldd", f"{programs}/{debs.PROGRAMS[name][0]}")))
+    for file in files:
+        found |= set(re.findall(r"(/\S+) \(0x", _output("ldd", file)))
     return sorted(found)
 
 
@@ -51,9 +51,9 @@ def owners(paths):
     return sorted(found)
 
 
-def packages_of_libraries(programs, names):
-    """Debian's packages of the libraries that the programs load."""
-    return owners(libraries(programs, names))
+def packages_of_libraries(files):
+    """Debian's packages of the libraries that the programs, or libraries, load."""
+    return owners(libraries(files))
 
 
 class _Layer:
@@ -138,6 +138,7 @@ def write(packages, programs, number, commit, seconds, out):
     """The layout, in the new folder `out`, of the packages shoal and shoald among the paths `packages`."""
     names = ["shoal", "shoald"]
     ours = sorted(path for path in packages if os.path.basename(path).split("_")[0] in names)
+    files = [f"{programs}/{debs.PROGRAMS[name][0]}" for name in names]
     os.makedirs(f"{out}/blobs/sha256")
 
     def blob(data, media_type, **more):
@@ -152,7 +153,7 @@ def write(packages, programs, number, commit, seconds, out):
     architecture = _ARCHITECTURES[os.uname().machine]
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
     layers, histories, plain = [], [], []
-    for what, tar in (("libraries, from Debian's packages", _system_layer(packages_of_libraries(programs, names), seconds)),
+    for what, tar in (("libraries, from Debian's packages", _system_layer(packages_of_libraries(files), seconds)),
                       (" and ".join(names), _own_layer(ours, seconds))):
         layers.append(blob(gzip.compress(tar, 6, mtime=0), "application/vnd.oci.image.layer.v1.tar+gzip"))
         plain.append(f"sha256:{hashlib.sha256(tar).hexdigest()}")

@@ -20,6 +20,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 import debs
+import version
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAMS = os.environ["SHOAL_PROGRAMS"]
@@ -115,7 +116,7 @@ class PackagesTest(unittest.TestCase):
             self.assertEqual(self.package.differences(self.out, f"{folder}/changed"), ["SHA256SUMS", name])
 
     def test_packages_have_what_they_need(self):
-        for name in ("shoal", "shoald", "shoal-mpi"):
+        for name in ("libshoal1", "shoal", "shoald", "shoal-mpi"):
             path = self.one(f"{name}_*.deb")
             field = {key: output("dpkg-deb", "--field", path, key).strip() for key in ("Version", "Depends")}
             self.assertRegex(field["Version"], rf"^[0-9.]+(~git20260921\.{COMMIT[:8]})?$")
@@ -131,8 +132,11 @@ class PackagesTest(unittest.TestCase):
         with open(f"{TREE}/docs/install.md", encoding="utf-8") as file:
             rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", file.read().partition("## What an installed machine needs")[2],
                                    flags=re.MULTILINE))
+        depends = output("dpkg-deb", "--field", self.one("libshoal1_*.deb"), "Depends")
+        self.assertEqual(set(re.findall(r"(?:^|, )([a-z0-9][a-z0-9+.-]*)", depends)),
+                         set(re.findall(r"[^` ]+", rows["shoal"])) - {"libboost-program-options1.81.0"})
         documented = set()
-        for name in ("shoal", "shoald", "shoal-mpi"):
+        for name in ("shoal", "shoald", "shoal-mpi"):  # each has what the one before has
             documented |= {word for code in re.findall(r"`([^`]*)`", rows[name]) for word in code.split()}
             depends = output("dpkg-deb", "--field", self.one(f"{name}_*.deb"), "Depends")
             needed = set(re.findall(r"(?:^|, )([a-z0-9][a-z0-9+.-]*)", depends)) - {"shoald", "systemd"}
@@ -166,8 +170,8 @@ class PackagesTest(unittest.TestCase):
             locked = re.search(r'name = "blst"\nversion = "(.*)"\n.*\nchecksum = "(.*)"', file.read())
         self.assertEqual(refs[f"pkg:cargo/blst@{locked[1]}"]["hashes"], [{"alg": "SHA-256", "content": locked[2]}])
         needs = {dependency["ref"]: dependency["dependsOn"] for dependency in bill["dependencies"]}
-        for name in ("shoal", "shoald", "shoal-mpi"):
-            program = "shoald-machines" if name == "shoal-mpi" else name
+        for name in ("libshoal1", "shoal", "shoald", "shoal-mpi"):
+            program = {"libshoal1": "libshoal", "shoal-mpi": "shoald-machines"}.get(name, name)
             # What the package depends on by dpkg-shlibdeps is in the bill, with the version of this machine.
             for library in re.findall(r"\b(lib[a-z0-9.+-]+)", output("dpkg-deb", "--field", self.one(f"{name}_*.deb"), "Depends")):
                 if library == "libspdlog1.10-fmt9":
@@ -231,6 +235,26 @@ class PackagesTest(unittest.TestCase):
         self.assertRegex(output(path, "--version"), r"^shoal [0-9.]+\n$")
         # The same commands as the other one.
         self.assertEqual(output(path, "--describe"), output(f"{PROGRAMS}/{debs.PROGRAMS['shoal'][0]}", "--describe"))
+
+    def test_a_program_in_c_is_built_and_python_finds_the_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("libshoal1", "libshoal-dev", "python3-shoal"):
+                subprocess.run(["dpkg-deb", "--extract", self.one(f"{name}_*.deb"), folder], check=True)
+            [library] = glob.glob(f"{folder}/usr/lib/*/libshoal.so.1")
+            place = os.path.dirname(library)
+            environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": place}
+            with open(f"{place}/pkgconfig/shoal.pc", encoding="utf-8") as file:
+                text = file.read()
+            self.assertNotIn("@", text)
+            self.assertIn(f"libdir={place.removeprefix(folder)}\n", text)
+            self.assertIn(f"Version: {version.program_version(TREE)}\n", text)
+            subprocess.run(["cc", f"{folder}/usr/share/doc/libshoal-dev/examples/example.c", "-o", f"{folder}/example",
+                            "-I", f"{folder}/usr/include", "-L", place, "-lshoal"], check=True)
+            self.assertIn("libshoal.so.1", output("readelf", "--dynamic", f"{folder}/example"))
+            self.assertIn(library, output("ldd", f"{folder}/example", env=environment))
+            said = output("/usr/bin/python3", "-B", "-c", "import shoal; print(shoal.__file__, shoal.__version__)",
+                          env={**environment, "PYTHONPATH": f"{folder}/usr/lib/python3/dist-packages"})
+            self.assertEqual(said, f"{folder}/usr/lib/python3/dist-packages/shoal/__init__.py {version.program_version(TREE)}\n")
 
     def test_units_name_the_programs_of_the_packages(self):
         with tempfile.TemporaryDirectory() as folder:

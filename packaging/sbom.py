@@ -82,19 +82,19 @@ def make(tree, programs, number, commit, seconds):
 
     compiled_in = [add(crate) for crate in _crates(tree)]
     compiled_in += [add(_debian(package)) for package in _header_packages(tree)]
-    built = [(name, path) for name, (path, _) in debs.PROGRAMS.items()] + [("shoal-static", debs.STATIC)]
+    built = [(name, path) for name, (path, _) in debs.PROGRAMS.items()] + [("libshoal", debs.LIBRARY), ("shoal-static", debs.STATIC)]
     for name, path in built:
         with open(f"{programs}/{path}", "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
         ref = add({
-            "type": "application", "bom-ref": f"program:{name}", "name": name, "version": number,
+            "type": "library" if name == "libshoal" else "application", "bom-ref": f"program:{name}", "name": name, "version": number,
             "hashes": [{"alg": "SHA-256", "content": digest}],  # as it is linked, before its symbols are stripped
             "licenses": [{"license": {"id": "Apache-2.0"}}],
         })
-        if name in debs.PROGRAMS:
-            packages = image.packages_of_libraries(programs, [name])
-        else:
+        if name == "shoal-static":
             packages = image.owners(_static_libraries(tree))
+        else:
+            packages = image.packages_of_libraries([f"{programs}/{path}"])
         dependencies[ref] = compiled_in + [add(_debian(package)) for package in packages]
     own = "pkg:generic/shoal@" + urllib.parse.quote(number)
     dependencies[own] = [f"program:{name}" for name, _ in built]
