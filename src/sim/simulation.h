@@ -33,7 +33,8 @@ struct Outcome {
   // What happened, for statistics.
   uint64_t lookups_answered = 0, lookups_failed = 0, rounds = 0, rounds_answered = 0;
   uint64_t crashes = 0, restarts = 0;
-  std::string troubles;  // what the seed has chosen, for people
+  uint64_t refreshes_fetched = 0;  // by watchers of terms
+  std::string troubles;            // what the seed has chosen, for people
 };
 
 // Runs in this process, and leaves behind what died in it: Run (runner.h) gives each seed a process
