@@ -364,12 +364,6 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
     return absl::FailedPreconditionError(
         "rounds: terms need a roster with a term_limit, which all parties have signed");
   }
-  for (const roster::Party& party : roster.parties()) {
-    if (party.machines == 1) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("rounds: terms are for parties of one machine, and party ", party.number,
-                     " has ", party.machines));
-  }
   SHOAL_RETURN_IF_ERROR(in_range("terms.refreshes", terms.refreshes, 1, roster.max_refreshes()));
   SHOAL_RETURN_IF_ERROR(in_range("terms.days", terms.days, 1, roster.term_limit_s() / (24 * 3600)));
   SHOAL_RETURN_IF_ERROR(in_range("terms.every_hours", terms.every_hours, 1, 24 * 366));

@@ -7,6 +7,7 @@
 #include "src/base/hash.h"
 #include "src/onion/onion.h"
 #include "src/round/header.h"
+#include "src/round/refresh.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/query_batch.h"
@@ -452,6 +453,23 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
         const auto holding = holding_.find({from, counter});
         if (!lacks && holding != holding_.end()) holding->second.confirmed = true;
       }
+      return;
+    }
+    case FrameType::kProposeRefresh: {
+      if (!ok) return;
+      const auto message = Parse<wire::ProposeRefreshRequest>(request);
+      OneContent(party, absl::StrCat("refresh ", message.header().number(), " of round"),
+                 message.header().round_id(), round::RefreshDigest(message.header()));
+      return;
+    }
+    case FrameType::kRefresh: {
+      if (!ok) return;
+      const wire::RefreshHeader header = Parse<wire::RefreshRequest>(request).header().header();
+      const auto message = Parse<wire::RefreshResponse>(answer);
+      OneContent(party, absl::StrCat("the tags of refresh ", header.number(), " of round"),
+                 header.round_id(), AsBytes(message.tags()));
+      OneContent(party, absl::StrCat("the answers of refresh ", header.number(), " of round"),
+                 header.round_id(), answer.bulk, /*may_be_cut=*/true);
       return;
     }
     case FrameType::kSubmitOnions: {

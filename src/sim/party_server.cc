@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "src/base/byte_source.h"
 #include "src/base/status_macros.h"
 #include "src/wire/peer.pb.h"
@@ -39,11 +40,13 @@ class CutSource final : public ByteSource {
 }  // namespace
 
 SimulatedLink::SimulatedLink(Network* network, Address from, uint32_t next_machines,
-                             AnswerBytes answer_bytes, Time stage_limit, SpoolPlace* spools)
+                             AnswerBytes answer_bytes, Time stage_limit, SpoolPlace* spools,
+                             AnswerBytes refresh_bytes)
     : network_(network),
       from_(from),
       next_machines_(next_machines),
       answer_bytes_(std::move(answer_bytes)),
+      refresh_bytes_(std::move(refresh_bytes)),
       stage_limit_(stage_limit),
       runs_(
           {.party = PartyAt(from) + 1,
@@ -72,6 +75,10 @@ SimulatedLink::SimulatedLink(Network* network, Address from, uint32_t next_machi
 
 std::function<bool()> SimulatedLink::Over(const Digest& round_id) const {
   return [this, round_id] { return cancelled_ || !answer_bytes_(round_id).ok(); };
+}
+
+std::function<bool()> SimulatedLink::TermOver(const Digest& round_id) const {
+  return [this, round_id] { return cancelled_ || !refresh_bytes_(round_id).ok(); };
 }
 
 absl::StatusOr<Network::Answer> SimulatedLink::Call(wire::Frame request, Time timeout,
@@ -153,6 +160,39 @@ absl::StatusOr<server::ListAnswer> SimulatedLink::Live(const wire::SignedLiveRou
   return server::ListAnswerOf(response);
 }
 
+absl::StatusOr<signature::Signature> SimulatedLink::ProposeRefresh(
+    const wire::RefreshHeader& header) {
+  SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(header.round_id()));
+  wire::ProposeRefreshRequest request;
+  *request.mutable_header() = header;
+  SHOAL_ASSIGN_OR_RETURN(
+      const Network::Answer answer,
+      Call(wire::MakeFrame(FrameType::kProposeRefresh, request), kShortCall, TermOver(id)));
+  wire::ProposeRefreshResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kProposeRefresh, response));
+  return server::SumOf(response);
+}
+
+absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> SimulatedLink::Refresh(
+    const wire::SignedRefreshHeader& refresh) {
+  SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(refresh.header().round_id()));
+  SHOAL_ASSIGN_OR_RETURN(const uint64_t expected, refresh_bytes_(id));
+  wire::RefreshRequest request;
+  *request.mutable_header() = refresh;
+  SHOAL_ASSIGN_OR_RETURN(Network::Answer answer, Call(wire::MakeFrame(FrameType::kRefresh, request),
+                                                      stage_limit_, TermOver(id)));
+  wire::RefreshResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kRefresh, response));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<round::RefreshTag> tags, server::TagsOf(response));
+  std::unique_ptr<ByteSource> bulk;
+  if (answer.cut) {
+    bulk = std::make_unique<CutSource>(std::move(answer.frame.bulk), expected);
+  } else {
+    bulk = std::make_unique<BytesSource>(std::move(answer.frame.bulk));
+  }
+  return std::make_unique<shoald::RemoteRefresh>(std::move(bulk), std::move(tags));
+}
+
 absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options) {
   std::unique_ptr<PartyServer> self(new PartyServer(std::move(options)));
   const auto& [universe, network, process, address, epoch, plan, journal, job, ended, not_opened] =
@@ -173,6 +213,7 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options)
       scheduler->Sleep(kSecond);
       if (self->stopping_) return;
       self->party_->EndExpired();
+      if (self->terms_ != nullptr) self->terms_->EndExpired();
     }
   });
   if (PartyAt(address) == 1) {
@@ -182,8 +223,14 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options)
                                  {.pool = &self->pool_, .spools = &self->spools_},
                                  {.rank = RankAt(address), .count = roster.party(1).machines}));
     self->own_steps_.emplace(self->frontend_.get(), self->node_.get());
+    if (self->terms_ != nullptr) {
+      self->refreshes_ =
+          std::make_unique<server::Refreshes>(self->party_.get(), self->journal_.get(),
+                                              &self->clock_, &self->pool_, &self->refresh_spools_);
+    }
     self->clients_ = std::make_unique<shoald::ClientService>(
-        self->frontend_.get(), &roster, universe->table(epoch), self->journal_.get());
+        self->frontend_.get(), &roster, universe->table(epoch), self->journal_.get(),
+        /*chain=*/nullptr, self->refreshes_.get());
   } else {
     const uint32_t senders = roster.party(PartyAt(address) - 1).machines;
     if (senders > 1 || self->is_one_of_several()) {
@@ -216,6 +263,10 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options)
         self->frontend_.get(), self->node_.get(), &self->clock_,
         self->all_steps_.has_value() ? &*self->all_steps_ : nullptr);
   }
+  if (self->refreshes_ != nullptr) {
+    self->refresh_driver_ = std::make_unique<shoald::RefreshDriver>(
+        self->refreshes_.get(), self->node_.get(), &self->clock_);
+  }
   self->Listen();
   return self;
 }
@@ -243,6 +294,16 @@ absl::Status PartyServer::OpenParty() {
       options.machines.ended = [this](const Digest& id) { control_->Ended(id); };
     }
   }
+  if (roster.max_refreshes() > 0) {
+    SHOAL_ASSIGN_OR_RETURN(
+        terms_, server::Terms::Open({.number = PartyNumber(number),
+                                     .roster = roster,
+                                     .directory = absl::StrCat(kStateDirectory, "/terms"),
+                                     .table = [this] { return party_->table(); }},
+                                    &options_.universe->key(number), journal_.get(), &random_,
+                                    &clock_, resources));
+    options.terms = terms_.get();
+  }
   SHOAL_ASSIGN_OR_RETURN(
       party_, is_head()
                   ? server::Party::Create(std::move(options), options_.universe->key(number),
@@ -252,7 +313,8 @@ absl::Status PartyServer::OpenParty() {
     next_ = std::make_unique<SimulatedLink>(
         options_.network, options_.address, roster.party(number + 1).machines,
         [party = party_.get()](const Digest& round_id) { return party->AnswerBytes(round_id); },
-        options_.plan.stage_limit_s * kSecond, &spools_);
+        options_.plan.stage_limit_s * kSecond, &spools_,
+        [terms = terms_.get()](const Digest& id) { return terms->AnswerBytesFromNext(id); });
   }
   node_ = std::make_unique<server::ChainNode>(party_.get(), next_.get());
   return absl::OkStatus();
@@ -301,6 +363,7 @@ void PartyServer::Stop() {
   options_.network->Close(options_.address);
   if (next_ != nullptr) next_->CancelStages();
   if (parts_ != nullptr) parts_->CancelAll();
+  refresh_driver_.reset();
   driver_.reset();
   // Calls of the party before may wait for another machine.
   if (is_one_of_several()) party_->EndAll();

@@ -17,11 +17,14 @@
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
 #include "src/server/party.h"
+#include "src/server/refreshes.h"
+#include "src/server/terms.h"
 #include "src/shoald/client_service.h"
 #include "src/shoald/driver.h"
 #include "src/shoald/machine_control.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
+#include "src/shoald/refresh_driver.h"
 #include "src/shoald/round_steps.h"
 #include "src/shoald/run_calls.h"
 #include "src/sim/network.h"
@@ -36,7 +39,7 @@ class SimulatedLink final : public server::Link {
   using AnswerBytes = std::function<absl::StatusOr<uint64_t>(const Digest& round_id)>;
   // `from` is a machine; the next party has so many.
   SimulatedLink(Network* network, Address from, uint32_t next_machines, AnswerBytes answer_bytes,
-                Time stage_limit, SpoolPlace* spools);
+                Time stage_limit, SpoolPlace* spools, AnswerBytes refresh_bytes = nullptr);
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                              const wire::SignedLiveRounds& live) override;
@@ -55,10 +58,14 @@ class SimulatedLink final : public server::Link {
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
   absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override;
+  absl::StatusOr<signature::Signature> ProposeRefresh(const wire::RefreshHeader& header) override;
+  absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> Refresh(
+      const wire::SignedRefreshHeader& refresh) override;
   void CancelStages() { cancelled_ = true; }
 
  private:
   std::function<bool()> Over(const Digest& round_id) const;
+  std::function<bool()> TermOver(const Digest& round_id) const;
   absl::StatusOr<Network::Answer> Call(wire::Frame request, Time timeout,
                                        const std::function<bool()>& cancelled,
                                        uint32_t machine = 0) const;
@@ -66,7 +73,7 @@ class SimulatedLink final : public server::Link {
   Network* const network_;
   const Address from_;
   const uint32_t next_machines_;
-  const AnswerBytes answer_bytes_;
+  const AnswerBytes answer_bytes_, refresh_bytes_;
   const Time stage_limit_;
   bool cancelled_ = false;
   shoald::RunCalls runs_;
@@ -106,6 +113,7 @@ class PartyServer {
 
   server::Party& party() { return *party_; }
   server::Frontend* frontend() { return frontend_.get(); }
+  server::Terms* terms() { return terms_.get(); }               // null if the roster allows none
   const server::Journal& journal() const { return *journal_; }  // the head's
   bool is_head() const { return RankAt(options_.address) == 0; }
 
@@ -120,9 +128,11 @@ class PartyServer {
   SystemRandom random_;
   ThreadPool pool_{1};
   SpoolPlace spools_{"/tmp", uint64_t{1} << 30};
+  SpoolPlace refresh_spools_{"/tmp", uint64_t{1} << 30};
   std::optional<shoald::MachineLinks> links_;
   std::shared_ptr<machines::Machines> control_machines_;
   std::unique_ptr<server::FileJournal> journal_;
+  std::unique_ptr<server::Terms> terms_;
   std::unique_ptr<server::Party> party_;
   std::unique_ptr<SimulatedLink> next_;
   std::unique_ptr<server::ChainNode> node_;
@@ -130,10 +140,12 @@ class PartyServer {
   std::optional<shoald::OwnSteps> own_steps_;
   std::unique_ptr<shoald::MachineControl> control_;  // at one of several machines
   std::optional<shoald::AllSteps> all_steps_;        // at party 1's head, if it has several
+  std::unique_ptr<server::Refreshes> refreshes_;
   std::unique_ptr<shoald::ClientService> clients_;
   std::unique_ptr<shoald::PartStages> parts_;
   std::unique_ptr<shoald::PeerService> peers_;
   std::unique_ptr<shoald::Driver> driver_;
+  std::unique_ptr<shoald::RefreshDriver> refresh_driver_;
   bool stopping_ = false;
   uint64_t wanted_epoch_ = 0;  // the newest one that Take was called for
 };

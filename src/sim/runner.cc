@@ -58,7 +58,8 @@ Bytes Encode(const Outcome& outcome) {
   Put(out, static_cast<uint64_t>(outcome.simulated_seconds * 1000));
   for (const uint64_t count :
        {outcome.lookups_answered, outcome.lookups_failed, outcome.rounds, outcome.rounds_answered,
-        outcome.crashes, outcome.restarts, outcome.ended_while_closing, outcome.parts_miscut}) {
+        outcome.crashes, outcome.restarts, outcome.ended_while_closing, outcome.parts_miscut,
+        outcome.refreshes_fetched}) {
     Put(out, count);
   }
   Put(out, outcome.troubles);
@@ -76,9 +77,10 @@ Outcome Decode(BytesView bytes) {
   outcome.digest = reader.Number();
   outcome.events = reader.Number();
   outcome.simulated_seconds = static_cast<double>(reader.Number()) / 1000;
-  for (uint64_t* const count : {&outcome.lookups_answered, &outcome.lookups_failed, &outcome.rounds,
-                                &outcome.rounds_answered, &outcome.crashes, &outcome.restarts,
-                                &outcome.ended_while_closing, &outcome.parts_miscut}) {
+  for (uint64_t* const count :
+       {&outcome.lookups_answered, &outcome.lookups_failed, &outcome.rounds,
+        &outcome.rounds_answered, &outcome.crashes, &outcome.restarts, &outcome.ended_while_closing,
+        &outcome.parts_miscut, &outcome.refreshes_fetched}) {
     *count = reader.Number();
   }
   outcome.troubles = reader.Text();
@@ -149,12 +151,12 @@ Outcome Finish(Child& child) {
 
 }  // namespace
 
-Runner::Runner(bool machines) : machines_(machines) {
+Runner::Runner(Kind kind) : kind_(kind) {
   PrepareProcess();
   const auto add = [this](const std::vector<uint32_t>& counts) {
-    universes_.push_back(std::make_unique<const Universe>(counts));
+    universes_.push_back(std::make_unique<const Universe>(counts, kind_ == Kind::kTerms));
   };
-  if (machines) {
+  if (kind == Kind::kMachines) {
     for (const std::vector<uint32_t>& counts : std::initializer_list<std::vector<uint32_t>>{
              {2, 2}, {1, 2}, {2, 1}, {3, 2}, {2, 3, 1}, {1, 2, 3}}) {
       add(counts);
@@ -174,7 +176,7 @@ Runner::Runner(bool machines) : machines_(machines) {
 
 const Universe& Runner::UniverseOf(uint64_t seed) const {
   Rng rng(seed);
-  if (machines_) return *universes_[rng.Below(universes_.size())];
+  if (kind_ == Kind::kMachines) return *universes_[rng.Below(universes_.size())];
   const uint64_t digit = rng.Below(10);
   return *universes_[digit < 2 ? 0 : digit < 4 ? 2 : 1];
 }

@@ -13,13 +13,16 @@
 
 namespace shoal::sim {
 
+// Of which deployments simulations are: parties of one machine, parties of several, or parties of
+// one machine whose rounds have terms.
+enum class Kind { kPlain, kMachines, kTerms };
+
 // One for each process. Not thread-safe.
 class Runner {
  public:
   // Prepares the process, and runs simulations without faults, so that what programs make once is
   // made.
-  // `machines`: of deployments whose parties have several machines.
-  explicit Runner(bool machines = false);
+  explicit Runner(Kind kind = Kind::kPlain);
 
   // A process that dies or takes more than two minutes of processor time is a violation of the
   // oracle "alive".
@@ -34,7 +37,7 @@ class Runner {
   // Of parties of one machine: three parties mostly, and two or four.
   const Universe& UniverseOf(uint64_t seed) const;
 
-  const bool machines_;
+  const Kind kind_;
   std::vector<std::unique_ptr<const Universe>> universes_;
 };
 

@@ -36,6 +36,7 @@
 #include "src/sim/network.h"
 #include "src/sim/party_server.h"
 #include "src/sim/scheduler.h"
+#include "src/sim/term_client.h"
 #include "src/storage/file.h"
 
 namespace shoal::sim {
@@ -52,7 +53,10 @@ constexpr char kJournal[] = "/sim/state/journal";
 constexpr char kClientState[] = "/sim/state/client";
 constexpr char kClientGuard[] = "/sim/state/client.guard";
 constexpr size_t kMaxCopies = 24;
-constexpr int kInitialClients = 2;
+constexpr int kInitialClients = 2, kInitialWatchers = 2;
+constexpr Address kFirstWatcher = kFirstClient + 50;
+constexpr Time kWatcherCall = 70 * kSecond;
+constexpr char kTerms[] = "/sim/state/terms";
 // At a party of several machines: until the launcher hears that one has ended, and for which time
 // the others then may still erase (scripts/party-machines).
 constexpr Time kNoticed = 10 * kSecond, kKillAfter = 4 * kSecond;
@@ -156,6 +160,14 @@ class Simulation {
     // Whether nobody can know what an old copy lacks.
     bool may_lack() const { return restored && lost_power; }
   };
+  // A client of terms (term_client.h): asks once, and looks at every refresh. It never crashes.
+  struct Watcher {
+    Address address = 0;
+    Machine machine;
+    Process process;
+    bool must_succeed = false;  // comes after all trouble, and must see the last epoch
+    bool done = false;
+  };
   // A crash of a party so many steps after a write to its journal, or after a compaction has begun:
   // within, at first.
   struct JournalCrash {
@@ -193,6 +205,16 @@ class Simulation {
   void CheckState(Device& device, client::FileStateStore& store);
   absl::Status RunLookup(Device& device, client::FileStateStore& store, const Lookup& lookup);
   Device& AddDevice(size_t lookups);
+  void StartWatcher(bool must_succeed);
+  void RunWatcher(Watcher& watcher);
+  // Watches one term to its end, or until the last watcher has seen what it must.
+  void WatchTerm(Watcher& watcher, TermClient& client);
+  // `answers` are the rows that the watcher asked for, in an epoch.
+  void CheckRows(const Watcher& watcher, const TermClient& client, uint64_t epoch,
+                 const std::vector<Bytes>& answers);
+  // The epoch of the table with this manifest; 0 if there is none.
+  uint64_t EpochOf(const std::string& manifest_digest) const;
+  bool has_terms() const { return universe_.roster().max_refreshes() > 0; }
   void Died(Process* process);
   // At the head of party 1, which has several machines: ends rounds while their queries are closed.
   void EndRoundsWhileClosing(Node& node);
@@ -231,6 +253,7 @@ class Simulation {
   std::vector<std::unique_ptr<PartyMachines>> parties_;
   std::vector<std::unique_ptr<Node>> nodes_;  // heads first
   std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<Watcher>> watchers_;
   Time trouble_ends_ = 0;
   bool healed_ = false;
   bool restores_copies_ = false;
@@ -280,6 +303,12 @@ Simulation::Simulation(const Universe& universe, const Options& options)
            .stage_limit_s = kStageLimitS,
            .max_slots = 64,
            .max_rounds = 4};
+  if (has_terms()) {
+    plan_.terms = {.refreshes = 2 + static_cast<uint32_t>(rng_.Below(9)),
+                   .days = 1 + static_cast<uint32_t>(rng_.Below(3)),
+                   .every_hours = 1,
+                   .open_minutes = 60};
+  }
   // A round has seven records of 62 bytes.
   compact_bytes_ =
       rng_.Chance(0.4) ? 1 + rng_.Below(1500) : server::FileJournalOptions().compact_bytes;
@@ -518,7 +547,7 @@ void Simulation::Crash(size_t which, uint64_t steps, bool power, bool starts_soo
 }
 
 void Simulation::Message(Address from, Address to, wire::FrameType type, bool answer) {
-  if (restores_copies_ && from >= kFirstClient) {
+  if (restores_copies_ && from >= kFirstClient && from < kFirstWatcher) {
     KeepCopy(*devices_[static_cast<size_t>(from - kFirstClient)]);
   }
   for (MessageCrash& crash : message_crashes_) {
@@ -734,7 +763,7 @@ absl::Status Simulation::RunLookup(Device& device, client::FileStateStore& store
   for (size_t i = 0; i < results.size(); ++i) {
     const size_t index = lookup.indices[i];
     const client::Lookup& result = results[i];
-    const bool there = index < Universe::Records(epoch);
+    const bool there = index < universe_.Records(epoch);
     std::string wrong;
     switch (result.outcome) {
       case client::Lookup::Outcome::kFound:
@@ -760,6 +789,118 @@ absl::Status Simulation::RunLookup(Device& device, client::FileStateStore& store
   return absl::OkStatus();
 }
 
+// --- clients of terms ---
+
+void Simulation::StartWatcher(bool must_succeed) {
+  watchers_.push_back(std::make_unique<Watcher>());
+  Watcher& watcher = *watchers_.back();
+  watcher.address = kFirstWatcher + static_cast<Address>(watchers_.size() - 1);
+  watcher.machine = {.name = absl::StrCat("watcher ", watcher.address)};
+  watcher.process = {.machine = &watcher.machine};
+  watcher.must_succeed = must_succeed;
+  scheduler_.Spawn(&watcher.process, [this, &watcher] { RunWatcher(watcher); });
+}
+
+uint64_t Simulation::EpochOf(const std::string& manifest_digest) const {
+  for (uint64_t epoch = 1; epoch <= universe_.epochs(); ++epoch) {
+    if (AsText(universe_.table(epoch)->manifest().digest()) == manifest_digest) return epoch;
+  }
+  return 0;
+}
+
+void Simulation::CheckRows(const Watcher& watcher, const TermClient& client, uint64_t epoch,
+                           const std::vector<Bytes>& answers) {
+  bool right = epoch > 0 && answers.size() == client.rows().size();
+  for (size_t i = 0; right && i < answers.size(); ++i) {
+    const table::Table& table = *universe_.table(epoch);
+    Bytes row(table.answer_bytes());
+    table.CopyAnswer(client.rows()[i], row);
+    right = row == answers[i];
+  }
+  if (right) return;
+  oracles_.Violate("value", absl::StrCat(watcher.machine.name, " gets wrong rows of epoch ", epoch,
+                                         " in round ", client.round().counter()));
+}
+
+void Simulation::RunWatcher(Watcher& watcher) {
+  SystemRandom random;
+  for (size_t lookup = 0; !watcher.done; ++lookup) {
+    oracles_.Begins(watcher.address, lookup, 1, /*one_at_a_time=*/false);
+    TermClient client(&universe_.roster(), &random,
+                      [&](const wire::Frame& request) -> absl::StatusOr<wire::Frame> {
+                        SHOAL_ASSIGN_OR_RETURN(
+                            Network::Answer answer,
+                            network_.Call(watcher.address, 1, request, kWatcherCall));
+                        return std::move(answer.frame);
+                      });
+    std::vector<uint32_t> rows(1 + rng_.Below(3));
+    for (uint32_t& row : rows) row = static_cast<uint32_t>(rng_.Below(universe_.table(1)->rows()));
+    const auto answers = client.Enrol(rows);
+    Tell(absl::StrCat(watcher.machine.name, ": enrols in round ", client.round().counter(), ": ",
+                      answers.status().ToString()));
+    if (answers.ok()) {
+      CheckRows(watcher, client, EpochOf(client.round().manifest_digest()), *answers);
+      WatchTerm(watcher, client);
+    }
+    scheduler_.Sleep(rng_.Between(kSecond / 5, 2 * kSecond));
+  }
+}
+
+void Simulation::WatchTerm(Watcher& watcher, TermClient& client) {
+  const uint64_t enrolled = EpochOf(client.round().manifest_digest());
+  // After all trouble the table has one more epoch.
+  uint64_t last = 0;
+  if (watcher.must_succeed) {
+    last = NewestEpoch() + 1;
+    for (const auto& node : nodes_) {
+      scheduler_.At(now() + rng_.Between(0, 3 * kSecond),
+                    [this, node = node.get(), last] { PutEpoch(*node, last); });
+    }
+  }
+  uint32_t number = 0;
+  uint64_t epoch = enrolled;
+  while (!watcher.done) {
+    scheduler_.Sleep(rng_.Between(kSecond / 5, 2 * kSecond));
+    const auto latest = client.Latest();
+    if (absl::IsNotFound(latest.status())) {
+      Tell(absl::StrCat(watcher.machine.name, ": ", latest.status().ToString()));
+      if (watcher.must_succeed) {
+        oracles_.Violate("alive", absl::StrCat(watcher.machine.name,
+                                               " comes after all trouble, and its term has ended"));
+        watcher.done = true;
+      }
+      return;
+    }
+    if (!latest.ok()) {
+      if (!absl::IsUnavailable(latest.status()) && !absl::IsDeadlineExceeded(latest.status())) {
+        oracles_.Violate("value",
+                         absl::StrCat(watcher.machine.name, ": ", latest.status().ToString()));
+      }
+      continue;
+    }
+    if (!latest->has_refresh()) continue;  // none yet, or the frontend was restarted
+    const wire::RefreshHeader& header = latest->refresh().header();
+    if (header.epoch() <= enrolled || header.number() < number || header.epoch() < epoch ||
+        EpochOf(header.manifest_digest()) != header.epoch()) {
+      oracles_.Violate(
+          "value", absl::StrCat(watcher.machine.name, ": is given refresh ", header.number(),
+                                " of epoch ", header.epoch(), " after ", number, " of ", epoch));
+    }
+    number = header.number();
+    epoch = header.epoch();
+    const auto answers = client.Fetch(*latest);
+    if (answers.ok()) {
+      CheckRows(watcher, client, epoch, *answers);
+      ++outcome_.refreshes_fetched;
+      if (epoch == last) watcher.done = true;
+    } else if (absl::IsInvalidArgument(answers.status()) ||
+               absl::IsPermissionDenied(answers.status()) || absl::IsInternal(answers.status())) {
+      oracles_.Violate("kept",
+                       absl::StrCat(watcher.machine.name, ": ", answers.status().ToString()));
+    }
+  }
+}
+
 // --- trouble ---
 
 void Simulation::PlanMessageCrash(size_t which) {
@@ -767,11 +908,13 @@ void Simulation::PlanMessageCrash(size_t which) {
   constexpr FrameType kOfClients[] = {FrameType::kSubmitOnions, FrameType::kWaitRound,
                                       FrameType::kSubmitQueries, FrameType::kFetchAnswers};
   constexpr FrameType kOfParties[] = {FrameType::kProposeRound, FrameType::kOffline,
-                                      FrameType::kOnline};
+                                      FrameType::kOnline, FrameType::kProposeRefresh,
+                                      FrameType::kRefresh};
+  const size_t of_parties = std::size(kOfParties) - (has_terms() ? 0 : 2);
   MessageCrash crash{.which = which};
   const bool client = which >= nodes_.size() || (which == 0 && rng_.Chance(0.5));
-  crash.type = client ? kOfClients[rng_.Below(std::size(kOfClients))]
-                      : kOfParties[rng_.Below(std::size(kOfParties))];
+  crash.type =
+      client ? kOfClients[rng_.Below(std::size(kOfClients))] : kOfParties[rng_.Below(of_parties)];
   crash.answer = rng_.Chance(0.5);
   crash.skip = rng_.Below(uint64_t{1} << rng_.Below(4));
   crash.steps = rng_.Below(uint64_t{1} << rng_.Below(8));
@@ -800,7 +943,9 @@ void Simulation::PlanJournalCrash() {
 void Simulation::PlanEpochs() {
   epochs_change_ = true;
   Time time = rng_.Between(kSecond / 2, trouble_ends_);
-  for (uint64_t epoch = 2; epoch <= (rng_.Chance(0.3) ? kEpochs : 2); ++epoch) {
+  // The last one comes after all trouble, if there are terms.
+  const uint64_t most = has_terms() ? universe_.epochs() - 1 : kEpochs;
+  for (uint64_t epoch = 2; epoch <= (rng_.Chance(has_terms() ? 0.9 : 0.3) ? most : 2); ++epoch) {
     troubles_.push_back(absl::StrCat("epoch ", epoch, " from ", time / kMillisecond, " ms on"));
     for (const auto& node : nodes_) {
       scheduler_.At(time + rng_.Between(0, 3 * kSecond),
@@ -934,8 +1079,9 @@ void Simulation::PlanTrouble() {
     scheduler_.At(from + rng_.Between(kSecond, 10 * kSecond),
                   [machine] { machine->wall_offset = 0; });
   }
-  if (rng_.Chance(0.4)) PlanEpochs();
-  if (rng_.Chance(0.25)) {
+  if (has_terms() || rng_.Chance(0.4)) PlanEpochs();
+  // No strategy is made for terms.
+  if (!has_terms() && rng_.Chance(0.25)) {
     adversary_ =
         std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
                                     1 + static_cast<uint32_t>(rng_.Below(parties)), rng_.Next());
@@ -1015,18 +1161,28 @@ void Simulation::Heal() {
     Device& late = AddDevice(1);
     late.must_succeed = true;
     StartDevice(late);
+    if (has_terms()) StartWatcher(/*must_succeed=*/true);
   });
 }
 
 bool Simulation::AllDone() const {
   return healed_ && devices_.size() > kInitialClients &&
-         std::ranges::all_of(devices_, [](const auto& device) { return device->done; });
+         std::ranges::all_of(devices_, [](const auto& device) { return device->done; }) &&
+         std::ranges::all_of(watchers_, [](const auto& watcher) {
+           return watcher->done || !watcher->must_succeed;
+         });
 }
 
 void Simulation::CheckEnd() {
   for (const auto& device : devices_) {
     if (!device->done) {
       oracles_.Violate("alive", absl::StrCat(device->machine.name, " does not end"));
+    }
+  }
+  for (const auto& watcher : watchers_) {
+    if (watcher->must_succeed && !watcher->done) {
+      oracles_.Violate("alive", absl::StrCat(watcher->machine.name,
+                                             " is not given the last epoch of the table"));
     }
   }
   for (const auto& device : devices_) {
@@ -1054,6 +1210,8 @@ void Simulation::CheckEnd() {
   // Where the party has several machines, clients are not shown a round before all have opened it.
   live.insert(list.rounds().begin(), list.rounds().end());
   live.insert(list.drafts().begin(), list.drafts().end());
+  std::set<uint64_t> live_terms = live;
+  live_terms.insert(list.terms().begin(), list.terms().end());
   // The end of a round may be on its way just now.
   std::map<Digest, uint64_t> ended = oracles_.rounds();
   std::erase_if(ended, [&](const auto& round) { return live.contains(round.second); });
@@ -1070,6 +1228,14 @@ void Simulation::CheckEnd() {
       }
       if (node->server->party().Stage(id).ok()) {
         oracles_.Violate("ended", absl::StrCat(node->machine.name, " still has round ", counter));
+      }
+    }
+    // A round that has opened meanwhile may have left a term since.
+    for (const std::string& name : node->disk.Names(kTerms)) {
+      uint64_t counter = 0;
+      if (std::sscanf(name.c_str(), "term-%lu", &counter) == 1 &&
+          counter <= list.highest_counter() && !live_terms.contains(counter)) {
+        oracles_.Violate("erased", absl::StrCat(node->machine.name, " still has ", name));
       }
     }
     for (const std::string& name : node->disk.Names(kPartyState)) {
@@ -1130,6 +1296,10 @@ Outcome Simulation::Run() {
   for (const auto& device : devices_) {
     scheduler_.At(rng_.Between(kSecond / 2, 3 * kSecond),
                   [this, device = device.get()] { StartDevice(*device); });
+  }
+  for (int i = 0; has_terms() && i < kInitialWatchers; ++i) {
+    scheduler_.At(rng_.Between(kSecond / 2, 3 * kSecond),
+                  [this] { StartWatcher(/*must_succeed=*/false); });
   }
   scheduler_.At(trouble_ends_, [this] { Heal(); });
   scheduler_.Run([this] { return AllDone() || now() > trouble_ends_ + kClientsEnd; });

@@ -43,7 +43,8 @@ struct Outcome {
   uint64_t ended_while_closing = 0;
   // Parts of lists and batches that a malicious party has cut otherwise than it has to.
   uint64_t parts_miscut = 0;
-  std::string troubles;  // what the seed has chosen, for people
+  uint64_t refreshes_fetched = 0;  // by watchers of terms
+  std::string troubles;            // what the seed has chosen, for people
 };
 
 // Runs in this process, and leaves behind what died in it: Run (runner.h) gives each seed a process

@@ -1,5 +1,6 @@
-// A thousand runs of whole deployments with faults, from the seeds 1 to 1,000, and two hundred of
-// deployments whose parties have several machines (docs/simulation.md).
+// A thousand runs of whole deployments with faults, from the seeds 1 to 1,000, and two hundred each
+// of deployments whose parties have several machines, and whose rounds have terms
+// (docs/simulation.md).
 #include "src/sim/simulation.h"
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace shoal::sim {
 namespace {
 
-constexpr uint64_t kGroups = 20, kGroupsOfMachines = 4, kSeedsInGroup = 50;
+constexpr uint64_t kGroups = 20, kGroupsOfMachines = 4, kGroupsOfTerms = 4, kSeedsInGroup = 50;
 
 const Runner& TheRunner() {
   static const auto* const runner = new Runner();
@@ -20,7 +21,12 @@ const Runner& TheRunner() {
 }
 
 const Runner& MachinesRunner() {
-  static const auto* const runner = new Runner(/*machines=*/true);
+  static const auto* const runner = new Runner(Kind::kMachines);
+  return *runner;
+}
+
+const Runner& TermsRunner() {
+  static const auto* const runner = new Runner(Kind::kTerms);
   return *runner;
 }
 
@@ -32,18 +38,21 @@ std::string Text(const Outcome& outcome) {
   return text;
 }
 
-void RunFiftySeeds(const Runner& runner, uint64_t group, const std::string& replay) {
-  uint64_t answered = 0, crashes = 0;
+// Returns how many refreshes clients of terms have fetched.
+uint64_t RunFiftySeeds(const Runner& runner, uint64_t group, const std::string& replay) {
+  uint64_t answered = 0, crashes = 0, refreshes = 0;
   for (uint64_t i = 0; i < kSeedsInGroup; ++i) {
     const uint64_t seed = 1 + group * kSeedsInGroup + i;
     const Outcome outcome = runner.Run({.seed = seed});
     EXPECT_TRUE(outcome.violations.empty()) << replay << seed << "\n" << Text(outcome);
     answered += outcome.lookups_answered;
     crashes += outcome.crashes;
+    refreshes += outcome.refreshes_fetched;
   }
   // The runs are about something.
   EXPECT_GT(answered, kSeedsInGroup);
   EXPECT_GT(crashes, kSeedsInGroup / 5);
+  return refreshes;
 }
 
 // Groups of seeds, so that Bazel can divide them among shards.
@@ -57,9 +66,18 @@ TEST_P(MachinesSeedsTest, FiftySeeds) {
   RunFiftySeeds(MachinesRunner(), GetParam(), "scripts/soak --machines --replay=");
 }
 
+class TermsSeedsTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(TermsSeedsTest, FiftySeeds) {
+  // One for each watcher that comes last, and many of those in trouble.
+  EXPECT_GT(RunFiftySeeds(TermsRunner(), GetParam(), "scripts/soak --terms --replay="),
+            2 * kSeedsInGroup);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, SeedsTest, ::testing::Range<uint64_t>(0, kGroups));
 INSTANTIATE_TEST_SUITE_P(Seeds, MachinesSeedsTest,
                          ::testing::Range<uint64_t>(0, kGroupsOfMachines));
+INSTANTIATE_TEST_SUITE_P(Seeds, TermsSeedsTest, ::testing::Range<uint64_t>(0, kGroupsOfTerms));
 
 void ExpectEqualRuns(const Runner& runner) {
   for (const uint64_t seed : {1, 5, 14}) {
@@ -75,6 +93,7 @@ void ExpectEqualRuns(const Runner& runner) {
 TEST(SimulationTest, EqualSeedsGiveEqualRuns) {
   ExpectEqualRuns(TheRunner());
   ExpectEqualRuns(MachinesRunner());
+  ExpectEqualRuns(TermsRunner());
 }
 
 // A round of a frontend of several machines ends when its clients have been told that no queries
@@ -111,7 +130,7 @@ TEST(SimulationTest, MachinesTakeNoMiscutParts) {
 }
 
 TEST(SimulationTest, WithoutFaultsEverybodyIsAnswered) {
-  for (const Runner* runner : {&TheRunner(), &MachinesRunner()}) {
+  for (const Runner* runner : {&TheRunner(), &MachinesRunner(), &TermsRunner()}) {
     const Outcome outcome = runner->Run({.seed = 3, .faults = false});
     EXPECT_TRUE(outcome.violations.empty()) << Text(outcome);
     EXPECT_EQ(outcome.lookups_failed, 0u);

@@ -18,7 +18,7 @@ struct Flags {
   unsigned jobs = 1;
   bool first = false;   // ends at the first violation
   bool replay = false;  // one run, told in full
-  bool machines = false;
+  Kind kind = Kind::kPlain;
 };
 
 bool Parse(int argc, char** argv, Flags& flags) {
@@ -27,7 +27,9 @@ bool Parse(int argc, char** argv, Flags& flags) {
     if (argument == "--first") {
       flags.first = true;
     } else if (argument == "--machines") {
-      flags.machines = true;
+      flags.kind = Kind::kMachines;
+    } else if (argument == "--terms") {
+      flags.kind = Kind::kTerms;
     } else if (absl::ConsumePrefix(&argument, "--replay=")) {
       flags.replay = true;
       if (!absl::SimpleAtoi(argument, &flags.seed)) return false;
@@ -53,7 +55,7 @@ void Show(uint64_t seed, const Outcome& outcome) {
 }
 
 int Replay(const Flags& flags) {
-  const Outcome outcome = Runner(flags.machines).Run({.seed = flags.seed, .verbose = true});
+  const Outcome outcome = Runner(flags.kind).Run({.seed = flags.seed, .verbose = true});
   std::fprintf(stderr, "digest %016lx, %lu events in %.1f simulated seconds\n", outcome.digest,
                outcome.events, outcome.simulated_seconds);
   Show(flags.seed, outcome);
@@ -61,11 +63,11 @@ int Replay(const Flags& flags) {
 }
 
 int Soak(const Flags& flags) {
-  const Runner runner(flags.machines);
+  const Runner runner(flags.kind);
   const absl::Time begun = absl::Now();
   absl::Time told = begun;
   uint64_t runs = 0, failed = 0, answered = 0, lookups = 0, rounds = 0, crashes = 0, events = 0;
-  uint64_t digests = 0;
+  uint64_t digests = 0, refreshes = 0;
   runner.RunMany(flags.seed, flags.runs, flags.jobs, [&](uint64_t seed, const Outcome& outcome) {
     ++runs;
     if (!outcome.violations.empty()) ++failed;
@@ -73,6 +75,7 @@ int Soak(const Flags& flags) {
     lookups += outcome.lookups_answered + outcome.lookups_failed;
     rounds += outcome.rounds;
     crashes += outcome.crashes;
+    refreshes += outcome.refreshes_fetched;
     events += outcome.events;
     digests ^= outcome.digest;  // in any order
     Show(seed, outcome);
@@ -83,11 +86,12 @@ int Soak(const Flags& flags) {
     }
     return !flags.first || outcome.violations.empty();
   });
-  std::fprintf(stderr,
-               "soak: seeds %lu to %lu: %lu runs, %lu failed; %lu of %lu lookups answered, %lu "
-               "rounds, %lu crashes, %lu events; %.1f s; digest of all %016lx\n",
-               flags.seed, flags.seed + flags.runs - 1, runs, failed, answered, lookups, rounds,
-               crashes, events, absl::ToDoubleSeconds(absl::Now() - begun), digests);
+  std::fprintf(
+      stderr,
+      "soak: seeds %lu to %lu: %lu runs, %lu failed; %lu of %lu lookups answered, %lu "
+      "rounds, %lu refreshes fetched, %lu crashes, %lu events; %.1f s; digest of all %016lx\n",
+      flags.seed, flags.seed + flags.runs - 1, runs, failed, answered, lookups, rounds, refreshes,
+      crashes, events, absl::ToDoubleSeconds(absl::Now() - begun), digests);
   return failed == 0 ? 0 : 1;
 }
 
@@ -98,9 +102,10 @@ int main(int argc, char** argv) {
   using namespace shoal::sim;
   Flags flags;
   if (!Parse(argc, argv, flags)) {
-    std::fprintf(stderr,
-                 "usage: soak [--machines] [--seed=FIRST] [--runs=N] [--jobs=N] [--first] | "
-                 "[--machines] --replay=SEED\n");
+    std::fprintf(
+        stderr,
+        "usage: soak [--machines | --terms] [--seed=FIRST] [--runs=N] [--jobs=N] [--first] | "
+        "[--machines | --terms] --replay=SEED\n");
     return 2;
   }
   return flags.replay ? Replay(flags) : Soak(flags);

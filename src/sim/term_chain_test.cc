@@ -1,6 +1,6 @@
 // Terms in whole chains in one process: refreshes give the right rows of every epoch, whatever is
 // broken off, repeated or restarted in between, and lists of live rounds end terms everywhere. What
-// a party makes of refreshes alone is tested in //src/server:terms_test.
+// a party makes of refreshes alone is tested in //src/sim:terms_test.
 #include <algorithm>
 #include <filesystem>
 #include <functional>

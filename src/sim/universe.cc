@@ -31,7 +31,7 @@ wire::NoiseParameters Noise() {
 
 }  // namespace
 
-Universe::Universe(const std::vector<uint32_t>& machines) {
+Universe::Universe(const std::vector<uint32_t>& machines, bool terms) : has_terms_(terms) {
   ::shoal::testing::TestRandom random(1);
   wire::Roster draft;
   draft.set_deployment(kDeployment);
@@ -42,6 +42,10 @@ Universe::Universe(const std::vector<uint32_t>& machines) {
   draft.set_clock_tolerance_s(60);
   draft.set_max_slots(256);
   draft.set_onion_suite(std::string(roster::kOnionSuite));
+  if (terms) {
+    draft.mutable_term_limit()->set_days(10);
+    draft.mutable_term_limit()->set_refreshes(20);
+  }
   for (uint32_t number = 1; number <= machines.size(); ++number) {
     keys_.push_back(signature::SecretKey::Generate(random));
     wire::Party& party = *draft.add_parties();
@@ -78,7 +82,7 @@ Universe::Universe(const std::vector<uint32_t>& machines) {
   roster_ = *std::move(roster);
 
   ThreadPool pool(1);
-  for (uint64_t epoch = 1; epoch <= kEpochs; ++epoch) {
+  for (uint64_t epoch = 1; epoch <= (terms ? kTermEpochs : kEpochs); ++epoch) {
     table::RecordSet records("simulated");
     for (size_t i = 0; i < Records(epoch); ++i) {
       const std::string key = Key(i), value = Value(i, epoch);

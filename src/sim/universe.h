@@ -16,14 +16,15 @@
 
 namespace shoal::sim {
 
-inline constexpr uint64_t kEpochs = 3;
+inline constexpr uint64_t kEpochs = 3, kTermEpochs = 6;
 inline constexpr size_t kRecords = 10;
 
 class Universe {
  public:
   // So many parties of one machine each, or parties of so many machines.
   explicit Universe(uint32_t parties) : Universe(std::vector<uint32_t>(parties, 1)) {}
-  explicit Universe(const std::vector<uint32_t>& machines);
+  // With `terms` rounds may have terms, and there are more epochs.
+  explicit Universe(const std::vector<uint32_t>& machines, bool terms = false);
 
   uint32_t parties() const { return static_cast<uint32_t>(keys_.size()); }
   const roster::Roster& roster() const { return *roster_; }
@@ -33,16 +34,21 @@ class Universe {
   const roster::PinnedParties& pins() const { return *pins_; }
   const signature::SecretKey& key(uint32_t party) const { return keys_[party - 1]; }
   // Epochs are numbered from 1.
+  uint64_t epochs() const { return tables_.size(); }
   std::shared_ptr<const table::Table> table(uint64_t epoch) const { return tables_[epoch - 1]; }
   // As a party takes it; with the answers if it is the backend.
   server::TableEpoch Epoch(uint64_t epoch, uint32_t party) const;
 
   static std::string Key(size_t i);
-  // Every epoch gives every key another value. The last two keys come with epoch 2.
+  // Every epoch gives every key another value. The last two keys come with epoch 2, but where there
+  // are terms: these last as long as keys stay in their rows.
   static std::string Value(size_t i, uint64_t epoch);
-  static size_t Records(uint64_t epoch) { return epoch == 1 ? kRecords - 2 : kRecords; }
+  size_t Records(uint64_t epoch) const {
+    return epoch == 1 && !has_terms_ ? kRecords - 2 : kRecords;
+  }
 
  private:
+  const bool has_terms_;
   std::vector<signature::SecretKey> keys_;
   wire::SignedRoster signed_roster_;
   std::optional<roster::PinnedParties> pins_;
