@@ -146,8 +146,8 @@ struct ChainOptions {
   // The most that everything in the ledger may reveal together: no submission takes its epsilon, at
   // the deployment's delta, above this. No limit if it is not set.
   std::optional<double> max_epsilon = {};
-  // If set, only rounds with a term are entered, and a lookup goes into one of them. Otherwise rounds
-  // without, of which parties keep nothing; after a minute without one, any.
+  // If set, only rounds with a term are entered, and a lookup goes into one of them. Otherwise
+  // rounds without, of which parties keep nothing; after a minute without one, any.
   std::optional<TermOptions> term = {};
   // Ask calls it before anything is sent.
   std::function<void(const Division&)> announce = {};

@@ -168,8 +168,8 @@ absl::StatusOr<Client::EnginePlace> Client::PlaceOf(const pir::Engine& engine,
     absl::StatusOr<Transport*> server = ConnectTo(chosen[i]);
     if (!server.ok()) return server.status();
     const std::string& address = deployment_->current().roster().party(chosen[i]).client_address;
-    place.names.push_back(absl::StrCat("party ", chosen[i], " at ",
-                                       address.empty() ? config_.frontend : address));
+    place.names.push_back(
+        absl::StrCat("party ", chosen[i], " at ", address.empty() ? config_.frontend : address));
     place.servers.push_back(*server);
     keys.push_back(ToBytes(deployment_->current().roster().party(chosen[i]).key.bytes()));
   }

@@ -54,8 +54,8 @@ struct FakeOptions {
   uint32_t machines = 1;
   // Noise that protects five queries together at (1, 1e-6), instead of single ones at (1, 1e-3).
   bool protects_five = false;
-  // If not 0, every round has a term with so many refreshes, of 20 days, and half of every row of the
-  // first epoch is free.
+  // If not 0, every round has a term with so many refreshes, of 20 days, and half of every row of
+  // the first epoch is free.
   uint32_t refreshes = 0;
   // The certificate that the roster names for party 1; random bytes if it is not set.
   std::optional<Digest> certificate_sha256 = {};
