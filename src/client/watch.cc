@@ -202,7 +202,8 @@ absl::Status Watch::Load() {
     for (const KnownRecord& in : seen.known()) {
       KeyDigest key;
       Known known;
-      if (in.key().size() != key.size() || in.value().size() != known.value.size()) {
+      if (in.key().size() != key.size() || in.value().size() != known.value.size() ||
+          in.outcome() >= static_cast<uint32_t>(Lookup::Outcome::kFailed)) {
         return Annotate(Damaged("what is known of a key"), path_);
       }
       std::ranges::copy(AsBytes(in.key()), key.begin());
