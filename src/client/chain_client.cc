@@ -794,7 +794,11 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
                                 .noise = deployment_->roster().noise()});
     if (TriedLookup* const tried = Tried(); tried != nullptr) ++tried->submissions;
     if (options_.term) {
-      store_->state().enrolments.push_back(held->header.header().term_expires_s());
+      // For as long as terms may last by what all parties have signed: the frontend alone chooses
+      // how long this one does, and short ones must not bring more histograms.
+      const wire::RoundHeader& header = held->header.header();
+      const uint64_t limit_s = header.announced_s() + deployment_->roster().term_limit_s();
+      store_->state().enrolments.push_back(std::max(header.term_expires_s(), limit_s));
     }
     // Saves the rows, the charge and the attempt first. From here on these slots carry these rows
     // for ever.

@@ -103,9 +103,10 @@ struct State {
   std::vector<TriedLookup> lookups;
   Digest lookups_key = {};
   Ledger ledger;
-  // Of every submission to a round with a term, whatever became of it: until when the term lasts.
-  // At most kMaxEnrolments; an entry goes when that time is over. How many there are is all that
-  // bounds a device's enrolments, whatever its keys are and whatever aborts.
+  // Of every submission to a round with a term, whatever became of it: until when a term that began
+  // then may last, by its header or the roster's limit, whichever is later. At most kMaxEnrolments;
+  // an entry goes when that time is over. How many there are is all that bounds a device's
+  // enrolments, whatever its keys are and whatever aborts.
   std::vector<uint64_t> enrolments;
 
   // Far more rounds than a client meets before they expire.

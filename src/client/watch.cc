@@ -99,8 +99,7 @@ class RefreshedRows final : public RowAnswers {
 
 class Watch::Source final : public RowSource {
  public:
-  Source(const Watch* watch, VerifiedRefresh refresh, const Deployment* deployment,
-         Transport* transport)
+  Source(Watch* watch, VerifiedRefresh refresh, const Deployment* deployment, Transport* transport)
       : watch_(*watch),
         term_(*watch->term_),
         refresh_(std::move(refresh)),
@@ -131,6 +130,8 @@ class Watch::Source final : public RowSource {
           Fetch(first, count, masks[0], MutableBytes(answers).subspan(first * each, count * each)));
       watch_.environment_.Count("fetching answers", first + count, total);
     }
+    // Before anything depends on what the answers say: they are not fetched a second time.
+    SHOAL_RETURN_IF_ERROR(watch_.MarkSeen(refresh_));
     // Seed of party j for slot i at 32 (i parties + j).
     watch_.environment_.pool->ParallelFor(total, kGrain, [&](size_t begin, size_t end) {
       std::vector<uint32_t> numbers(end - begin);
@@ -170,7 +171,7 @@ class Watch::Source final : public RowSource {
     return exchange_.FetchRefresh(request, answers);
   }
 
-  const Watch& watch_;
+  Watch& watch_;
   const Term& term_;
   const VerifiedRefresh refresh_;
   Transport* const transport_;
@@ -316,8 +317,7 @@ absl::StatusOr<std::optional<VerifiedRefresh>> Watch::Latest(const Deployment& d
 }
 
 std::unique_ptr<RowSource> Watch::MakeSource(const VerifiedRefresh& refresh,
-                                             const Deployment* deployment,
-                                             Transport* transport) const {
+                                             const Deployment* deployment, Transport* transport) {
   SHOAL_CHECK(term_ != nullptr);
   return std::make_unique<Source>(this, refresh, deployment, transport);
 }
@@ -347,11 +347,21 @@ std::optional<News> Watch::Take(BytesView key, const Lookup& result, uint64_t ep
   return News{.first = first, .epoch = epoch};
 }
 
+absl::Status Watch::MarkSeen(const VerifiedRefresh& refresh) {
+  seen_round_ = ToString(term_->id);
+  seen_number_ = refresh.header.number();
+  return Write();
+}
+
 absl::Status Watch::Save(const VerifiedRefresh* refresh) {
   SHOAL_CHECK(term_ != nullptr);
   seen_round_ = ToString(term_->id);
   seen_number_ = refresh == nullptr ? 0 : refresh->header.number();
   latest_epoch_ = refresh == nullptr ? term_->manifest.manifest().epoch() : refresh->header.epoch();
+  return Write();
+}
+
+absl::Status Watch::Write() const {
   SeenRecord record;
   record.set_round_id(seen_round_);
   record.set_number(seen_number_);

@@ -87,8 +87,11 @@ class Watch {
                                                         Transport* transport) const;
   // The answers of the refresh, for a lookup of keys of the term (Enrols). All pointers must
   // outlive the source; so must this.
+  // Once all answers have come, and before anybody looks at them, the refresh counts as seen,
+  // durably: what becomes of the news is no reason to fetch them again, which would show that there
+  // were some.
   std::unique_ptr<RowSource> MakeSource(const VerifiedRefresh& refresh,
-                                        const Deployment* deployment, Transport* transport) const;
+                                        const Deployment* deployment, Transport* transport);
   // Whether the term has the row of this key. INVALID_ARGUMENT for a key that the table cannot
   // have.
   absl::StatusOr<bool> Enrols(const Deployment& deployment, BytesView key) const;
@@ -113,6 +116,8 @@ class Watch {
   Watch(std::string path, Environment environment);
   absl::Status Load();
   absl::Status Store(const Enrolled& enrolled, const table::Manifest& manifest);
+  absl::Status MarkSeen(const VerifiedRefresh& refresh);
+  absl::Status Write() const;
   KeyDigest DigestOf(BytesView bytes) const;
 
   const std::string path_;

@@ -297,6 +297,57 @@ TEST_F(WatchTest, EnrolmentsAreCappedWhateverAborts) {
   EXPECT_FALSE(watch_->has_term());
 }
 
+TEST_F(WatchTest, ShortTermsBringNoMoreEnrolments) {
+  frontend_.term_s = 600;  // the least that a header may have
+  for (int i = 0; i < 3; ++i) {
+    SHOAL_ASSERT_OK(Start());
+    SHOAL_ASSERT_OK(Enrol());
+    frontend_.clock().now_s += 1000;
+  }
+  SHOAL_ASSERT_OK(Start());
+  EXPECT_FALSE(watch_->has_term());
+  frontend_.sent.clear();
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kFailedPrecondition, "max_enrolments"));
+  for (const auto& [name, bytes] : frontend_.sent) EXPECT_NE(name, "SubmitOnions");
+}
+
+// Takes nothing: a full disk, a broken pipe.
+class BrokenResults final : public Results {
+ public:
+  absl::Status Add(BytesView, const Lookup&) override { return absl::UnavailableError("full"); }
+  absl::Status Finish() override { return absl::UnavailableError("full"); }
+};
+
+class OneKey final : public Keys {
+ public:
+  absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
+    return take(AsBytes(FakeFrontend::Key(3)));
+  }
+};
+
+TEST_F(WatchTest, WhatIsDoneWithTheNewsBringsNoSecondFetch) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  Refresh();
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto refresh, watch_->Latest(live_->current(), &frontend_));
+  const auto source = watch_->MakeSource(*refresh, &live_->current(), &frontend_);
+  OneKey key;
+  BrokenResults results;
+  EXPECT_THAT(LookUp(live_->current(), *source, key, results, environment_),
+              StatusIs(absl::StatusCode::kUnavailable, "full"));
+  frontend_.sent.clear();
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::vector<Told> told, Refreshed());
+  EXPECT_TRUE(told.empty());
+  for (const auto& [name, bytes] : frontend_.sent) EXPECT_NE(name, "FetchRefresh");
+  // The next refresh tells what has changed since the last that was told.
+  Refresh();
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK_AND_ASSIGN(told, Refreshed());
+  EXPECT_EQ(told.size(), 2u);
+}
+
 TEST_F(WatchTest, KeysThatTheTermLacksWait) {
   SHOAL_ASSERT_OK(Start());
   SHOAL_ASSERT_OK(Enrol());

@@ -93,6 +93,9 @@ absl::StatusOr<wire::RefreshHeader> Refreshes::NextHeader(const Terms::Known& te
     return absl::NotFoundError(
         absl::StrCat("the term has had its ", term.header.max_refreshes(), " refreshes"));
   }
+  // A table that this party would not sign takes no number.
+  header.set_number(static_cast<uint32_t>(next));
+  SHOAL_RETURN_IF_ERROR(terms_->CheckProposal(header));
   SHOAL_RETURN_IF_ERROR(commit(next));
   return header;
 }
@@ -126,14 +129,15 @@ absl::StatusOr<Refreshes::Done> Refreshes::RunOne(const Digest& round_id, Link& 
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<RefreshAnswers> answers, first.Refresh(refresh));
   SHOAL_CHECK(answers->size() == term.positions * answer_bytes);
   SHOAL_CHECK(answers->tags().size() == party_->roster().size());
-  SHOAL_ASSIGN_OR_RETURN(Spool all, spools_->Create(answers->size()));
-  SHOAL_RETURN_IF_ERROR(FillSpool(*answers, all, pool_));
+  absl::StatusOr<Spool> all = spools_->Create(answers->size());
+  if (!all.ok()) return NoEndOfTheTerm(all.status());
+  SHOAL_RETURN_IF_ERROR(FillSpool(*answers, *all, pool_));
   const Done done{.round = RoundCounter(term.header.counter()),
                   .header = refresh.header(),
                   .answers = term.positions,
-                  .bytes = all.size()};
+                  .bytes = all->size()};
   ShownPointer next = std::make_shared<const Shown>(std::move(refresh), answers->tags(),
-                                                    std::move(all), clock_->SteadySeconds());
+                                                    *std::move(all), clock_->SteadySeconds());
   {
     const MutexLock lock(mutex_);
     shown_[round_id].swap(next);

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -77,6 +78,9 @@ struct Terms::Term {
   std::string data_path;
   uint64_t taken_up_s = 0, left_s = 0;  // on the steady clock; of its life then
 
+  // Held while files of the term are written or erased.
+  Mutex storing ABSL_ACQUIRED_BEFORE(mutex);
+  // Held briefly, never over a disk.
   mutable Mutex mutex;
   // Counts the refreshes that were begun. Sources of earlier ones fail.
   uint64_t generation ABSL_GUARDED_BY(mutex) = 0;
@@ -463,6 +467,10 @@ absl::Status Terms::Keep(const TermMaterial& from) {
   *record.mutable_header() = from.header;
   record.set_file_key(ToString(file_key.view()));
   record.set_term_key(ToString(term_key.view()));
+  const auto wipe = absl::MakeCleanup([&] {
+    sodium_memzero(record.mutable_file_key()->data(), record.file_key().size());
+    sodium_memzero(record.mutable_term_key()->data(), record.term_key().size());
+  });
   record.set_epoch(from.table.epoch);
   record.set_places(ToString(from.table.facts.places));
   record.set_positions(count);
@@ -472,6 +480,8 @@ absl::Status Terms::Keep(const TermMaterial& from) {
   record.set_content(std::string(sizeof(Digest), '\0'));
   SHOAL_ASSIGN_OR_RETURN(const TermPointer term, Take(record, from.header.counter()));
 
+  // A disk that is full has no room for what has no record.
+  auto drop = absl::MakeCleanup([&] { DeleteFile(term->data_path).IgnoreError(); });
   SHOAL_ASSIGN_OR_RETURN(SealedFileWriter data,
                          SealedFileWriter::Create(term->data_path, file_key, term->arrays.bytes()));
   const ContentMac mac(term->tag_key.view(), "shoal term content v1");
@@ -524,11 +534,10 @@ absl::Status Terms::Keep(const TermMaterial& from) {
   term->content = content.Finish();
   record.set_content(ToString(term->content));
   std::string bytes = record.SerializeAsString();
+  std::move(drop).Cancel();  // the record may be on the disk even if it cannot be made durable
   const absl::Status written =
       WriteFileAtomically(Path(term->counter(), ""), AsBytes(bytes), FileMode::kPrivate);
   sodium_memzero(bytes.data(), bytes.size());
-  sodium_memzero(record.mutable_file_key()->data(), 32);
-  sodium_memzero(record.mutable_term_key()->data(), 32);
   SHOAL_RETURN_IF_ERROR(written);
   const MutexLock lock(mutex_);
   terms_[term->id] = term;
@@ -726,12 +735,13 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Return(
   report.set_positions_out(arrays.positions);
   ThreadPool& pool = *resources_.pool;
   SHOAL_ASSIGN_OR_RETURN(auto data, term->Data());
-  SHOAL_ASSIGN_OR_RETURN(Spool list, resources_.spools->Create(shuffle::Scatter::MemoryBytes(
-                                         term->origins, answer_bytes)));
+  absl::StatusOr<Spool> list =
+      resources_.spools->Create(shuffle::Scatter::MemoryBytes(term->origins, answer_bytes));
+  if (!list.ok()) return NoEndOfTheTerm(list.status());
   SHOAL_ASSIGN_OR_RETURN(
       shuffle::Scatter scatter,
       shuffle::Scatter::CreateFor(arrays.positions, term->origins, answer_bytes,
-                                  shuffle::Scatter::kBucketBytes, std::move(list)));
+                                  shuffle::Scatter::kBucketBytes, *std::move(list)));
   ArrayReader<uint32_t> back(data, arrays.back_at(0), arrays.forwarded);
   const ContentMac mac(term->input_key.view(), "shoal refresh input v1");
   ContentMac::Stream digest(mac);
@@ -768,6 +778,7 @@ void Terms::Erase(const TermPointer& term, absl::string_view why) {
     term->used = {};
     term->before = {};
   }
+  const MutexLock storing(term->storing);
   const uint64_t counter = term->counter();
   // The keys first: without them the rest is noise. What cannot be erased now is at the next start,
   // which finds that the term has ended.
@@ -821,11 +832,13 @@ Terms::Known Terms::KnownOf(const Term& term) {
 }
 
 std::vector<Terms::Known> Terms::All() const {
-  std::vector<Known> all;
+  std::vector<TermPointer> terms;
   {
     const MutexLock lock(mutex_);
-    for (const auto& [id, term] : terms_) all.push_back(KnownOf(*term));
+    for (const auto& [id, term] : terms_) terms.push_back(term);
   }
+  std::vector<Known> all;
+  for (const TermPointer& term : terms) all.push_back(KnownOf(*term));
   std::ranges::sort(all, {}, [](const Known& term) { return term.header.counter(); });
   return all;
 }
@@ -837,11 +850,15 @@ absl::StatusOr<Terms::Known> Terms::Find(const Digest& round_id) const {
 
 absl::Status Terms::StoreRefresh(const wire::SignedRefreshHeader& refresh) {
   SHOAL_ASSIGN_OR_RETURN(const TermPointer term, CheckSigned(refresh));
+  const MutexLock storing(term->storing);
+  {
+    const MutexLock lock(term->mutex);
+    if (term->erased) return absl::NotFoundError("the term has ended");
+  }
+  SHOAL_RETURN_IF_ERROR(NoEndOfTheTerm(WriteFileAtomically(Path(term->counter(), kRefreshSuffix),
+                                                           AsBytes(refresh.SerializeAsString()),
+                                                           FileMode::kPrivate)));
   const MutexLock lock(term->mutex);
-  if (term->erased) return absl::NotFoundError("the term has ended");
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(Path(term->counter(), kRefreshSuffix),
-                                            AsBytes(refresh.SerializeAsString()),
-                                            FileMode::kPrivate));
   term->refresh = refresh;
   return absl::OkStatus();
 }
@@ -855,20 +872,29 @@ absl::StatusOr<std::vector<uint64_t>> Terms::Places(const wire::RefreshHeader& r
   SHOAL_CHECK(term->arrays.frontend);
   SHOAL_ASSIGN_OR_RETURN(const auto data, term->Data());
   std::vector<uint64_t> places(slots.size());
+  bool has_index;
+  {
+    const MutexLock lock(term->mutex);
+    has_index = !term->used.empty();
+  }
+  std::vector<uint64_t> used, before;
+  if (!has_index) {
+    used.resize((term->arrays.slots + 63) / 64);
+    before.resize(used.size());
+    SHOAL_RETURN_IF_ERROR(data->Read(
+        term->arrays.slots_at(),
+        MutableBytes(reinterpret_cast<uint8_t*>(used.data()), term->arrays.slots_bytes()),
+        resources_.pool));
+    uint64_t sum = 0;
+    for (size_t word = 0; word < used.size(); ++word) {
+      before[word] = sum;
+      sum += static_cast<uint64_t>(std::popcount(used[word]));
+    }
+  }
   {
     const MutexLock lock(term->mutex);
     if (term->erased) return absl::NotFoundError("the term has ended");
     if (term->used.empty()) {
-      std::vector<uint64_t> used((term->arrays.slots + 63) / 64), before(used.size());
-      SHOAL_RETURN_IF_ERROR(data->Read(
-          term->arrays.slots_at(),
-          MutableBytes(reinterpret_cast<uint8_t*>(used.data()), term->arrays.slots_bytes()),
-          resources_.pool));
-      uint64_t sum = 0;
-      for (size_t word = 0; word < used.size(); ++word) {
-        before[word] = sum;
-        sum += static_cast<uint64_t>(std::popcount(used[word]));
-      }
       term->used = std::move(used);
       term->before = std::move(before);
     }

@@ -55,6 +55,12 @@ class TermRecord;
 // The most terms at a time: each costs disk.
 inline constexpr size_t kMaxTerms = 64;
 
+// An error of the storage, which NOT_FOUND is not to be: all parties end a term that one of them
+// does not find.
+inline absl::Status NoEndOfTheTerm(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::UnavailableError(status.message()) : status;
+}
+
 // What a round leaves for its term, once the party has its queries. Views; nothing is kept.
 struct TermMaterial {
   const wire::RoundHeader& header;

@@ -410,6 +410,19 @@ class Ceremony {
     return absl::StrCat(party, ".roster-share");
   }
 
+  // Whether a file is one that was to become a file of the ceremony. Others are not ours to delete.
+  static bool IsOwnTemporary(absl::string_view name) {
+    const size_t at = name.rfind(kTemporarySuffix);
+    if (at == absl::string_view::npos || name.size() - at != sizeof(kTemporarySuffix) - 1 + 6) {
+      return false;
+    }
+    const absl::string_view of = name.substr(0, at);
+    for (const absl::string_view own : {kSettings, kUnsigned, kCompared, kRoster, kPins, kConfig}) {
+      if (of == own) return true;
+    }
+    return absl::EndsWith(of, ".announcement") || absl::EndsWith(of, ".roster-share");
+  }
+
   // Of a run that was killed: keys that nobody has seen, and files without a name of their own.
   absl::Status RemoveLeftovers() {
     std::error_code error;
@@ -422,7 +435,7 @@ class Ceremony {
     for (const std::string& file : files) SHOAL_RETURN_IF_ERROR(WipeFile(file));
     fs::remove(Path("keys.part"), error);
     for (const auto& entry : fs::directory_iterator(directory_, error)) {
-      if (absl::StrContains(entry.path().filename().string(), kTemporarySuffix)) {
+      if (IsOwnTemporary(entry.path().filename().string())) {
         SHOAL_RETURN_IF_ERROR(DeleteFile(entry.path().string()));
       }
     }

@@ -3,8 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,11 +37,12 @@ constexpr uint64_t kWaitS = 25 * 3600;
 
 bool HasNul(BytesView bytes) { return std::ranges::find(bytes, 0) != bytes.end(); }
 
-// Prints news, and runs the command for each once all are printed.
+// Prints news, and runs the command for each.
 class NewsPrinter final : public client::Client::NewsSink {
  public:
-  NewsPrinter(bool json, std::string command, Console& console, std::ostream& out)
-      : json_(json), command_(std::move(command)), console_(console), out_(out) {}
+  NewsPrinter(bool json, std::string command, std::function<void(absl::string_view)> warn,
+              std::ostream& out)
+      : json_(json), command_(std::move(command)), warn_(std::move(warn)), out_(out) {}
 
   absl::Status Add(BytesView key, const client::Lookup& result, const client::News& news) override {
     const char* const what = news.first ? "first" : "changed";
@@ -60,13 +66,30 @@ class NewsPrinter final : public client::Client::NewsSink {
     if (!out_.flush()) {
       return absl::UnavailableError("standard output cannot be written; is its disk full?");
     }
-    // A command that fails is no reason to fetch anything again: that would show that there was
-    // news.
-    for (const Call& call : calls_) failed_ += !Run(call);
-    calls_.clear();
     return absl::OkStatus();
   }
-  uint64_t failed_commands() const { return failed_; }
+
+  // Runs the command for all news. To be called when the client is gone: it may take its time.
+  // Returns how many failed.
+  uint64_t RunCommands() {
+    uint64_t failed = 0;
+    for (const Call& call : std::exchange(calls_, {})) failed += !Run(call);
+    return failed;
+  }
+  // The same in a process of its own, which nobody waits for: how long commands take must not show
+  // in when the next step is taken.
+  void RunCommandsAside() {
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (calls_.empty()) return;
+    const pid_t aside = ::fork();
+    if (aside == 0) {
+      RunCommands();
+      ::_exit(0);
+    }
+    if (aside < 0) warn_(absl::StrCat("--exec: ", ErrnoStatus(errno, "fork").message()));
+    calls_.clear();
+  }
 
  private:
   struct Call {
@@ -77,12 +100,12 @@ class NewsPrinter final : public client::Client::NewsSink {
 
   bool Run(const Call& call) {
     if (HasNul(call.key) || HasNul(call.result.value)) {
-      console_.Warn("a key or value with a zero byte cannot be given to --exec");
+      warn_("a key or value with a zero byte cannot be given to --exec");
       return false;
     }
     const pid_t child = ::fork();
     if (child < 0) {
-      console_.Warn(absl::StrCat("--exec: ", ErrnoStatus(errno, "fork").message()));
+      warn_(absl::StrCat("--exec: ", ErrnoStatus(errno, "fork").message()));
       return false;
     }
     if (child == 0) {
@@ -90,6 +113,7 @@ class NewsPrinter final : public client::Client::NewsSink {
       ::setenv("SHOAL_STATUS", OutcomeName(call.result.outcome), 1);
       ::setenv("SHOAL_VALUE", ToString(call.result.value).c_str(), 1);
       ::setenv("SHOAL_NEWS", call.news.first ? "first" : "changed", 1);
+      ::signal(SIGPIPE, SIG_DFL);
       ::execl("/bin/sh", "sh", "-c", command_.c_str(), static_cast<char*>(nullptr));
       ::_exit(127);
     }
@@ -97,17 +121,16 @@ class NewsPrinter final : public client::Client::NewsSink {
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-    console_.Warn(absl::StrCat("--exec: the command failed for ", table::EscapeTsv(call.key)));
+    warn_(absl::StrCat("--exec: the command failed for ", table::EscapeTsv(call.key)));
     return false;
   }
 
   const bool json_;
   const std::string command_;
-  Console& console_;
+  const std::function<void(absl::string_view)> warn_;
   std::ostream& out_;
   std::string text_;
   std::vector<Call> calls_;
-  uint64_t failed_ = 0;
 };
 
 void TellWatched(const client::Client::Watched& watched, uint64_t now_s, Console& console) {
@@ -163,26 +186,37 @@ absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::
   if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
   for (const std::string& note : keys.notes()) io.err << "shoal watch: " << note << '\n';
   SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
+  // A reader that has gone away is an error like any other, and not the end of the process: a
+  // device that dies when it has news would show that.
+  ::signal(SIGPIPE, SIG_IGN);
+  NewsPrinter printer(
+      json, cli::TextOr(values, "exec", ""),
+      [&io](absl::string_view what) { io.err << "shoal watch: " << what << '\n'; }, io.out);
+  const auto begun = std::chrono::steady_clock::now();
   for (;;) {
-    absl::Status step = [&]() -> absl::Status {
+    const absl::Status step = [&]() -> absl::Status {
       SHOAL_ASSIGN_OR_RETURN(
           const std::unique_ptr<Session> session,
           Session::Open("shoal watch", config_path, connect, values.count("quiet") > 0, io));
-      NewsPrinter printer(json, cli::TextOr(values, "exec", ""), session->console(), io.out);
       SHOAL_ASSIGN_OR_RETURN(
           const client::Client::Watched watched,
           session->WatchOnce(keys, beyond_phi, static_cast<uint32_t>(wait_s), printer));
       if (watched.enrolled) session->TellCosts();
       TellWatched(watched, UndisturbedClock().NowSeconds(), session->console());
-      if (printer.failed_commands() > 0) {
-        return absl::UnknownError(
-            absl::StrCat(printer.failed_commands(), " commands of --exec failed"));
-      }
       return absl::OkStatus();
     }();
-    if (!again) return step;
+    if (!again) {
+      SHOAL_RETURN_IF_ERROR(step);
+      const uint64_t failed = printer.RunCommands();
+      return failed == 0 ? absl::OkStatus()
+                         : absl::UnknownError(absl::StrCat(failed, " commands of --exec failed"));
+    }
     if (!step.ok()) io.err << "shoal watch: " << step.message() << "; the next try follows\n";
-    client::SleepFor(static_cast<uint32_t>(every_s * 1000));
+    printer.RunCommandsAside();
+    // Steps are at the same times, whatever one of them took.
+    const auto every = std::chrono::seconds(every_s);
+    const auto steps = (std::chrono::steady_clock::now() - begun) / every + 1;
+    std::this_thread::sleep_until(begun + steps * every);
   }
 }
 

@@ -226,7 +226,7 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
   header.set_expires_s(clock_.now_s + 600);
   if (options_.refreshes > 0) {
     header.set_max_refreshes(options_.refreshes);
-    header.set_term_expires_s(clock_.now_s + 20 * 24 * 3600);
+    header.set_term_expires_s(clock_.now_s + term_s);
   }
   onion_keys_[round::RoundId(header)] = std::move(keys);
   return header;
