@@ -298,8 +298,8 @@ chosen with probability proportional to r^-ZIPF (the ranks are a random order of
 keys, from --seed); with --zipf 0 all are equally likely. Every device asks for the
 rows of its applications, each row once, and pads to its number of queries. Every
 answer is verified (see --verify), and with --table its row is compared with the
-table's. Where the frontend has several machines, each device draws one of them. Secrets and padding always come from the system's randomness, whatever --seed
-is.
+table's. Where the frontend has several machines, each device draws one of them. Secrets
+and padding always come from the system's randomness, whatever --seed is.
 Exit code 3: an answer was wrong or not verified; 1: an answer never came, or another
 failure.
 Memory: 8 bytes a query, 57 a device, 12 a key unless --zipf 0, and with --verify
