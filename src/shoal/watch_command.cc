@@ -242,7 +242,9 @@ command never asks a second time what failed, and enrols again when the term is 
 not when it fails. What you do with the news is yours: who fetches a new version right
 away shows that it was watched. --exec runs a command for every line, with SHOAL_KEY,
 SHOAL_STATUS, SHOAL_VALUE and SHOAL_NEWS in its environment, once all connections have
-ended; what the command does on the network can be seen.
+ended; what the command does on the network can be seen, and so can one that runs so long
+that a timer leaves the next run out. With --every, steps keep their times: commands run
+beside them.
 
 Keys that are added to the list wait for the next term. max_enrolments of the
 configuration limits how often a device enrols, whatever aborts. PATH.term and PATH.seen
