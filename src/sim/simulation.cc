@@ -624,7 +624,8 @@ Simulation::Device& Simulation::AddDevice(size_t lookups) {
   // Small pieces: several requests for one step.
   device.piece_bytes = rng_.Chance(0.5) ? client::ChainOptions().piece_bytes : 1 + rng_.Below(400);
   device.max_attempts = 1 + static_cast<uint32_t>(rng_.Below(3));
-  device.over_rounds = rng_.Chance(0.1);
+  // A lookup that needs no term waits a minute for a round without one, in each of its rounds.
+  device.over_rounds = rng_.Chance(0.1) && !has_terms();
   for (size_t i = 0; i < lookups; ++i) {
     Lookup lookup;
     const size_t keys = 1 + rng_.Below(3);
@@ -1302,7 +1303,8 @@ Outcome Simulation::Run() {
                   [this] { StartWatcher(/*must_succeed=*/false); });
   }
   scheduler_.At(trouble_ends_, [this] { Heal(); });
-  scheduler_.Run([this] { return AllDone() || now() > trouble_ends_ + kClientsEnd; });
+  scheduler_.Run(
+      [this] { return AllDone() || now() > trouble_ends_ + (has_terms() ? 3 : 1) * kClientsEnd; });
   const Time end = now() + kSettle;
   scheduler_.At(end, [] {});
   scheduler_.Run([this, end] { return now() >= end; });
