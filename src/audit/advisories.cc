@@ -343,7 +343,8 @@ absl::StatusOr<PackageAdvisories> Fit(Order order, const std::vector<Advisory>& 
 
 Judgement Judge(Order order, absl::string_view version, const Affected& affected) {
   const std::optional<Version> parsed = Version::Parse(order, version);
-  bool unclear = affected.unclear;
+  // What is no version could be any, also one of those that are listed.
+  bool unclear = affected.unclear || !parsed.has_value();
   for (const std::string& text : affected.versions) {
     if (text == version) return {.verdict = Verdict::kAffected, .fixed = ""};
     if (!parsed.has_value()) continue;
@@ -354,7 +355,8 @@ Judgement Judge(Order order, absl::string_view version, const Affected& affected
   }
   for (const Interval& interval : affected.intervals) {
     const std::optional<Parsed> ends = Parse(order, interval);
-    if (!parsed.has_value() || !ends.has_value()) {
+    if (!parsed.has_value()) continue;
+    if (!ends.has_value()) {
       unclear = true;
     } else if (Holds(*ends, *parsed)) {
       return {.verdict = Verdict::kAffected,

@@ -98,7 +98,9 @@ TEST(AdvisoriesTest, AVersionIsJudged) {
   // What is no version could be any.
   EXPECT_EQ(judge("other!", affected), Verdict::kUnclear);
   EXPECT_EQ(judge("", affected), Verdict::kUnclear);
-  EXPECT_EQ(judge("other!", Of({}, {"5.0"})), Verdict::kNotAffected);
+  for (const char* none : {"other!", "", "${V}", "5.0\t--hash=sha256:aa"}) {
+    EXPECT_EQ(judge(none, Of({}, {"5.1"})), Verdict::kUnclear) << none;
+  }
   EXPECT_EQ(judge("1.5", {.intervals = {}, .versions = {}, .unclear = true}), Verdict::kUnclear);
   EXPECT_EQ(judge("1.5", Of({Between("x", "2")})), Verdict::kUnclear);
   EXPECT_EQ(judge("1.5", Of({Between("x", "2"), Below("2")})), Verdict::kAffected);

@@ -14,12 +14,11 @@ namespace shoal::audit {
 // Adds what one file names to an inventory, which must outlive it.
 class Collector {
  public:
-  Collector(const std::string& file, const std::string& distribution, Inventory& inventory)
+  Collector(const std::string& file, const Distribution& distribution, Inventory& inventory)
       : file_(file), distribution_(distribution), inventory_(inventory) {}
 
   const std::string& file() const { return file_; }
-  // The ecosystem of Debian packages, or empty.
-  const std::string& distribution() const { return distribution_; }
+  const Distribution& distribution() const { return distribution_; }
 
   // A package. What has no name that a package can have is unchecked. An empty version is one that
   // the file does not say. RESOURCE_EXHAUSTED beyond kMaxItems, as Skip.
@@ -35,7 +34,7 @@ class Collector {
   absl::Status CheckRoom() const;
 
   const std::string& file_;
-  const std::string& distribution_;
+  const Distribution& distribution_;
   Inventory& inventory_;
 };
 

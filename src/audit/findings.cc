@@ -22,6 +22,12 @@ std::string Advisories(uint64_t count) {
   return absl::StrCat(count, count == 1 ? " advisory" : " advisories");
 }
 
+absl::Status CheckCount(size_t findings, size_t most) {
+  if (findings <= most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("more than ", most, " findings: audit fewer packages at a time"));
+}
+
 }  // namespace
 
 absl::string_view StatusName(Finding::Status status) {
@@ -42,7 +48,8 @@ bool IsAdvisoriesTable(absl::string_view name) {
   return absl::ConsumePrefix(&name, kAdvisoriesTable) && (name.empty() || name[0] == '-');
 }
 
-Audit::Audit(const Inventory& inventory) : unchecked_(inventory.unchecked) {
+Audit::Audit(const Inventory& inventory, size_t max_findings)
+    : max_findings_(max_findings), unchecked_(inventory.unchecked) {
   std::set<std::string> keys;
   for (const Item& item : inventory.items) {
     const auto key = PackageKey(item.ecosystem, item.name);
@@ -79,8 +86,8 @@ absl::Status Audit::Answer(size_t i, std::optional<BytesView> value) {
   return absl::OkStatus();
 }
 
-void Audit::Judge(const Finding& about, const PackageAdvisories& package,
-                  std::vector<Finding>& findings) const {
+absl::Status Audit::Judge(const Finding& about, const PackageAdvisories& package,
+                          std::vector<Finding>& findings) const {
   const Order order = *OrderOf(about.ecosystem);
   const auto add = [&](Finding::Status status, const std::string& note) -> Finding& {
     Finding finding = about;
@@ -95,7 +102,7 @@ void Audit::Judge(const Finding& about, const PackageAdvisories& package,
       add(Finding::Status::kUnclear, absl::StrCat("no version is pinned, and ", Advisories(count),
                                                   count == 1 ? " is" : " are", " about some"));
     }
-    return;
+    return absl::OkStatus();
   }
   for (const Advisory& advisory : package.listed) {
     const Judgement judgement = audit::Judge(order, about.version, advisory.affected);
@@ -107,8 +114,10 @@ void Audit::Judge(const Finding& about, const PackageAdvisories& package,
     finding.id = advisory.id;
     finding.alias = advisory.alias;
     finding.fixed = judgement.fixed;
+    // Here too: one package has as many as its row of the table holds.
+    SHOAL_RETURN_IF_ERROR(CheckCount(findings.size(), max_findings_));
   }
-  if (package.more == 0) return;
+  if (package.more == 0) return absl::OkStatus();
   const Judgement rest = audit::Judge(order, about.version, package.rest);
   if (rest.verdict == Verdict::kAffected) {
     add(Finding::Status::kVulnerable,
@@ -121,9 +130,10 @@ void Audit::Judge(const Finding& about, const PackageAdvisories& package,
         absl::StrCat(Advisories(package.more),
                      " more did not fit into the table: ", Elsewhere(about)));
   }
+  return absl::OkStatus();
 }
 
-std::vector<Finding> Audit::Findings() const {
+absl::StatusOr<std::vector<Finding>> Audit::Findings() const {
   std::vector<Finding> findings;
   for (const auto& [place, about] : subjects_) {
     const auto& [key, version] = place;
@@ -144,8 +154,9 @@ std::vector<Finding> Audit::Findings() const {
       finding.note = absl::StrCat("the table has no advisories of ", about.ecosystem);
       findings.push_back(std::move(finding));
     } else if (answer->second.has_value()) {
-      Judge(about, *answer->second, findings);
+      SHOAL_RETURN_IF_ERROR(Judge(about, *answer->second, findings));
     }
+    SHOAL_RETURN_IF_ERROR(CheckCount(findings.size(), max_findings_));
   }
   for (const Unchecked& unchecked : unchecked_) {
     Finding finding;
@@ -154,6 +165,7 @@ std::vector<Finding> Audit::Findings() const {
     finding.note = unchecked.why;
     finding.files = {unchecked.file};
     findings.push_back(std::move(finding));
+    SHOAL_RETURN_IF_ERROR(CheckCount(findings.size(), max_findings_));
   }
   return findings;
 }

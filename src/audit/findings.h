@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "src/audit/advisories.h"
 #include "src/audit/inventory.h"
@@ -42,11 +43,15 @@ struct Finding {
 // "vulnerable" and so on.
 absl::string_view StatusName(Finding::Status status);
 
+// A finding takes less than a kilobyte, but for the names of many files. As many as an inventory
+// has packages, so that one for each always fits.
+inline constexpr size_t kMaxFindings = kMaxItems;
+
 // What an audit knows of the table's advisories. Thread-compatible.
 class Audit {
  public:
   // `inventory` is what was found on this machine.
-  explicit Audit(const Inventory& inventory);
+  explicit Audit(const Inventory& inventory, size_t max_findings = kMaxFindings);
 
   // What to ask for: every package and every ecosystem once, sorted.
   const std::vector<std::string>& keys() const { return keys_; }
@@ -57,7 +62,8 @@ class Audit {
   void Unknown(size_t i) { unknown_.insert(keys_[i]); }
 
   // Everything that does not read as clean, packages in the order of their keys.
-  std::vector<Finding> Findings() const;
+  // RESOURCE_EXHAUSTED beyond `max_findings`.
+  absl::StatusOr<std::vector<Finding>> Findings() const;
 
   struct Counts {
     // Packages with their versions, each once.
@@ -70,8 +76,10 @@ class Audit {
   const std::map<std::string, std::optional<Coverage>>& coverage() const { return coverage_; }
 
  private:
-  void Judge(const Finding& about, const PackageAdvisories& package,
-             std::vector<Finding>& findings) const;
+  absl::Status Judge(const Finding& about, const PackageAdvisories& package,
+                     std::vector<Finding>& findings) const;
+
+  const size_t max_findings_;
 
   std::vector<Unchecked> unchecked_;
   // By key and version: a finding without a status, but with the names and the files.

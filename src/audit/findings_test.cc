@@ -69,7 +69,7 @@ TEST(FindingsTest, VersionsAreJudgedByTheirAdvisories) {
                .own = 2});
   EXPECT_EQ(audit.keys(), (std::vector<std::string>{"PyPI", "PyPI/django", "PyPI/flask"}));
   SHOAL_ASSERT_OK(AnswerAll(Sample(), audit));
-  const std::vector<Finding> findings = audit.Findings();
+  const std::vector<Finding> findings = *audit.Findings();
   EXPECT_EQ(Lines(findings), (std::vector<std::string>{"vulnerable PyPI/django 1.9 PYSEC-1 3.0",
                                                        "vulnerable PyPI/django 1.9 PYSEC-2 2.0",
                                                        "vulnerable PyPI/django 2.5 PYSEC-1 3.0"}));
@@ -91,7 +91,7 @@ TEST(FindingsTest, WhatIsNotKnownIsSaid) {
        .unchecked = {{.what = "x.whl", .why = "is a file", .file = "r.txt"}},
        .own = 0});
   SHOAL_ASSERT_OK(AnswerAll(Sample(), audit));
-  const std::vector<Finding> findings = audit.Findings();
+  const std::vector<Finding> findings = *audit.Findings();
   const std::string elsewhere =
       " of PyPI in a copy of the advisories, or at osv.dev, which then knows that you did";
   EXPECT_EQ(
@@ -124,14 +124,14 @@ TEST(FindingsTest, AKeyWithoutAnAnswerIsUnverified) {
   Audit audit(inventory);
   SHOAL_ASSERT_OK(audit.Answer(0, Sample().at("PyPI")));
   SHOAL_ASSERT_OK(audit.Answer(1, Sample().at("PyPI/django")));
-  EXPECT_EQ(Lines(audit.Findings()).back(),
+  EXPECT_EQ(Lines(*audit.Findings()).back(),
             "unverified PyPI/flask 1.0   no answer that could be verified");
-  EXPECT_EQ(audit.Count(audit.Findings()).unverified, 1u);
+  EXPECT_EQ(audit.Count(*audit.Findings()).unverified, 1u);
   // Without the ecosystem's record nobody knows whether an absent package has no advisories.
   Audit without(inventory);
   SHOAL_ASSERT_OK(without.Answer(1, std::nullopt));
   SHOAL_ASSERT_OK(without.Answer(2, std::nullopt));
-  EXPECT_EQ(without.Count(without.Findings()).unverified, 2u);
+  EXPECT_EQ(without.Count(*without.Findings()).unverified, 2u);
 }
 
 // What a full row may lack is not absent.
@@ -142,14 +142,31 @@ TEST(FindingsTest, AKeyThatItsRowMayLackIsUnclear) {
   SHOAL_ASSERT_OK(audit.Answer(0, Sample().at("PyPI")));
   audit.Unknown(1);
   SHOAL_ASSERT_OK(audit.Answer(2, std::nullopt));
-  EXPECT_EQ(Lines(audit.Findings()),
+  EXPECT_EQ(Lines(*audit.Findings()),
             (std::vector<std::string>{"unclear PyPI/flask 1.0   its row of the table is full, and "
                                       "may lack it until the next term"}));
   Audit without(inventory);
   without.Unknown(0);
   SHOAL_ASSERT_OK(without.Answer(1, std::nullopt));
   SHOAL_ASSERT_OK(without.Answer(2, std::nullopt));
-  EXPECT_EQ(without.Count(without.Findings()).unclear, 2u);
+  EXPECT_EQ(without.Count(*without.Findings()).unclear, 2u);
+}
+
+// A lock file can name as many versions of a package as it likes, each with all its advisories.
+TEST(FindingsTest, FindingsAreBounded) {
+  const auto findings = [](size_t most, std::vector<Unchecked> unchecked) {
+    Audit audit({.items = {Of("PyPI", "django", "1.8"), Of("PyPI", "django", "1.9")},
+                 .unchecked = std::move(unchecked),
+                 .own = 0},
+                most);
+    SHOAL_EXPECT_OK(AnswerAll(Sample(), audit));
+    return audit.Findings();
+  };
+  EXPECT_EQ(findings(4, {})->size(), 4u);
+  EXPECT_THAT(findings(3, {}).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "more than 3 findings"));
+  EXPECT_THAT(findings(4, {{.what = "x", .why = "y", .file = "z"}}).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "more than 4 findings"));
 }
 
 TEST(FindingsTest, AnotherTablesValuesAreRefused) {
@@ -157,7 +174,7 @@ TEST(FindingsTest, AnotherTablesValuesAreRefused) {
   EXPECT_THAT(audit.Answer(0, AsBytes("1.2.3")),
               StatusIs(absl::StatusCode::kDataLoss, "ecosystem"));
   EXPECT_THAT(audit.Answer(1, AsBytes("1.2.3")), StatusIs(absl::StatusCode::kDataLoss, "package"));
-  EXPECT_EQ(audit.Count(audit.Findings()).unverified, 1u);
+  EXPECT_EQ(audit.Count(*audit.Findings()).unverified, 1u);
   EXPECT_TRUE(IsAdvisoriesTable("advisories") && IsAdvisoriesTable("advisories-pypi"));
   EXPECT_FALSE(IsAdvisoriesTable("advisories2") || IsAdvisoriesTable("debian-packages-amd64"));
 }
@@ -172,16 +189,16 @@ TEST(FindingsTest, TheSampleProjectHasWhatItsAdvisoriesSay) {
   Table table;
   for (size_t i = 0; i < set->size(); ++i) table[ToString(set->key(i))] = ToBytes(set->value(i));
   Inventory inventory;
-  SHOAL_ASSERT_OK(ReadInventory("configs/audit/project", "", inventory));
+  SHOAL_ASSERT_OK(ReadInventory("configs/audit/project", {}, inventory));
   SHOAL_ASSERT_OK(ParseInventory(Format::kDpkgStatus,
                                  "Package: libssl3\nStatus: install ok installed\nSource: openssl\n"
                                  "Architecture: amd64\nVersion: 3.0.8-1\n",
-                                 "status", "Debian:12", inventory));
+                                 "status", {.stated = "Debian:12"}, inventory));
   EXPECT_EQ(inventory.own, 2u);
   Audit audit(inventory);
   SHOAL_ASSERT_OK(AnswerAll(table, audit));
   EXPECT_EQ(
-      Lines(audit.Findings()),
+      Lines(*audit.Findings()),
       (std::vector<std::string>{"vulnerable Debian:12/openssl 3.0.8-1 DEBIAN-CVE-2023-2650 3.0.9-1",
                                 "vulnerable Go/golang.org/x/text v0.3.6 GO-2021-0113 0.3.7",
                                 "vulnerable PyPI/Django 3.1.8 PYSEC-2021-98 3.1.9",

@@ -58,14 +58,16 @@ absl::Status ForEachLine(absl::string_view content, Visit visit) {
 }
 
 absl::Status ParseDpkgStatus(absl::string_view content, Collector& collector) {
-  if (OrderOf(collector.distribution()) != Order::kDebian) {
+  const Distribution& known = collector.distribution();
+  const std::string& distribution = known.stated.empty() ? known.here : known.stated;
+  if (OrderOf(distribution) != Order::kDebian) {
     return absl::InvalidArgumentError(
         absl::StrCat(collector.file(),
                      ": of which distribution are its packages? This machine's os-release does "
                      "not say; --distribution Debian:12 would"));
   }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<table::Package> packages,
-                         table::ParseInstalled(content, collector.file()));
+                         table::ParseUnpacked(content, collector.file()));
   // Advisories are about source packages, of which several packages are made.
   std::set<std::pair<std::string, std::string>> sources;
   for (const table::Package& package : packages) {
@@ -78,7 +80,7 @@ absl::Status ParseDpkgStatus(absl::string_view content, Collector& collector) {
                     has_version ? std::string(version) : package.version);
   }
   for (const auto& [name, version] : sources) {
-    SHOAL_RETURN_IF_ERROR(collector.Add(collector.distribution(), name, version));
+    SHOAL_RETURN_IF_ERROR(collector.Add(distribution, name, version));
   }
   return absl::OkStatus();
 }
@@ -89,13 +91,28 @@ bool IsPythonName(absl::string_view name) {
   });
 }
 
+// What pip takes for a file, whether or not there is one of that name.
+bool IsArchiveName(absl::string_view text) {
+  static constexpr absl::string_view kEnds[] = {".whl",    ".zip", ".tar",     ".tgz",
+                                                ".tar.gz", ".tbz", ".tar.bz2", ".txz",
+                                                ".tar.xz", ".tlz", ".tar.lz",  ".tar.lzma"};
+  return std::ranges::any_of(kEnds, [&](absl::string_view end) {
+    return absl::EndsWithIgnoreCase(absl::StripTrailingAsciiWhitespace(text), end);
+  });
+}
+
 // One requirement of pip's (PEP 508): name, [extras], a specifier, "; marker", options.
 absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
   absl::string_view rest = line.substr(0, line.find(';'));
-  if (const size_t options = rest.find(" --"); options != absl::string_view::npos) {
-    rest = rest.substr(0, options);
-  }
+  for (const absl::string_view options : {" --", "\t--"}) rest = rest.substr(0, rest.find(options));
   rest = absl::StripAsciiWhitespace(rest);
+  if (rest == "." || absl::StartsWith(rest, ".[")) {
+    collector.Own();
+    return absl::OkStatus();
+  }
+  if (IsArchiveName(rest) || IsArchiveName(rest.substr(0, rest.find('[')))) {
+    return collector.Skip(line, "names no package, but a file or an address");
+  }
   size_t end = 0;
   while (end < rest.size() && IsPythonName(rest.substr(end, 1))) ++end;
   const absl::string_view name = rest.substr(0, end);
@@ -106,7 +123,9 @@ absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
     rest = absl::StripLeadingAsciiWhitespace(rest.substr(close + 1));
   }
   if (absl::ConsumePrefix(&rest, "(")) absl::ConsumeSuffix(&rest, ")");
-  if (name.empty() ||
+  // A name begins and ends with a letter or a digit: ".." is a directory.
+  const auto is_end = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); };
+  if (name.empty() || !is_end(name.front()) || !is_end(name.back()) ||
       (!rest.empty() && absl::string_view("=<>!~@").find(rest[0]) == absl::string_view::npos)) {
     return collector.Skip(line, "names no package, but a file or an address");
   }
@@ -140,6 +159,11 @@ absl::Status ParseRequirementLine(absl::string_view line, Collector& collector) 
       return collector.Skip(line, "names another file: give that one, too");
     }
   }
+  for (const absl::string_view option : {"-c", "--constraint"}) {
+    if (absl::StartsWith(line, option)) {
+      return collector.Skip(line, "names constraints, which are not read");
+    }
+  }
   for (const absl::string_view option : {"-e", "--editable"}) {
     if (!absl::StartsWith(line, option)) continue;
     const absl::string_view what = absl::StripAsciiWhitespace(line.substr(option.size()));
@@ -149,8 +173,31 @@ absl::Status ParseRequirementLine(absl::string_view line, Collector& collector) 
     }
     return collector.Skip(line, "comes from an address, which says no version");
   }
-  // Other options say where packages come from, and name none.
+  // Some say where packages come from, and name none. Others may stand behind them on the line.
+  if (line.find_first_of("\"'\\") != absl::string_view::npos) {
+    return collector.Skip(line, "is an option in quotes, which is not read");
+  }
+  static constexpr absl::string_view kWithoutPackages[] = {
+      "-i",           "--index-url",    "--extra-index-url", "--no-index",      "-f",
+      "--find-links", "--no-binary",    "--only-binary",     "--prefer-binary", "--require-hashes",
+      "--pre",        "--trusted-host", "--use-feature"};
+  for (const absl::string_view word :
+       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
+    if (word[0] != '-' || absl::StartsWith(word, "-i") || absl::StartsWith(word, "-f") ||
+        std::ranges::find(kWithoutPackages, word.substr(0, word.find('='))) !=
+            std::end(kWithoutPackages)) {
+      continue;
+    }
+    return collector.Skip(line, "names another file, or more that is not read here");
+  }
   return absl::OkStatus();
+}
+
+// Whether Python's splitlines ends a line within this one.
+bool HasOtherLineEnd(absl::string_view line) {
+  return line.find_first_of("\r\v\f\x1c\x1d\x1e") != absl::string_view::npos ||
+         absl::StrContains(line, "\xc2\x85") || absl::StrContains(line, "\xe2\x80\xa8") ||
+         absl::StrContains(line, "\xe2\x80\xa9");
 }
 
 absl::Status ParseRequirements(absl::string_view content, Collector& collector) {
@@ -162,11 +209,16 @@ absl::Status ParseRequirements(absl::string_view content, Collector& collector) 
   SHOAL_RETURN_IF_ERROR(ForEachLine(content, [&](absl::string_view line, uint64_t number) {
     // A binary file names nothing, and must not read as one that needs nothing.
     if (line.find('\0') != absl::string_view::npos) return collector.Wrong(number, "is no text");
-    const bool continues = absl::ConsumeSuffix(&line, "\\");
+    if (HasOtherLineEnd(line)) {
+      return collector.Wrong(number, "has a character that ends a line for pip alone");
+    }
+    // A comment ends what the lines before it began, and does not go on in the next one.
+    const bool is_comment = absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
+    const bool continues = !is_comment && absl::ConsumeSuffix(&line, "\\");
     if (joined.size() + line.size() > kMaxRequirementBytes) {
       return collector.Wrong(number, "a requirement is too long");
     }
-    absl::StrAppend(&joined, line);
+    absl::StrAppend(&joined, is_comment ? " " : "", line);
     if (continues) return absl::OkStatus();
     const std::string whole = std::exchange(joined, "");
     return ParseRequirementLine(whole, collector);
@@ -238,30 +290,73 @@ bool IsKnownName(absl::string_view name) {
          absl::EndsWith(name, ".spdx.json") || absl::EndsWith(name, ".spdx");
 }
 
-absl::Status ReadInventoryFile(const std::string& path, const std::string& distribution,
+// Whether a file of this name says which packages a project has, in a way that is not read here.
+bool IsForeignName(absl::string_view name) {
+  static constexpr absl::string_view kNames[] = {"pnpm-lock.yaml",       "packages.lock.json",
+                                                 "Package.resolved",     "Cartfile.resolved",
+                                                 "conda-lock.yml",       "gems.locked",
+                                                 "cabal.project.freeze", "go.work.sum",
+                                                 "maven_install.json",   "bom.xml"};
+  static constexpr absl::string_view kEnds[] = {".lock",     ".lockb",    ".lockfile",
+                                                ".cdx.xml",  ".spdx.xml", ".spdx.yaml",
+                                                ".spdx.yml", ".spdx.rdf"};
+  if (absl::StartsWith(name, ".") || IsKnownName(name)) return false;
+  return std::ranges::find(kNames, name) != std::end(kNames) ||
+         (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
+         std::ranges::any_of(kEnds,
+                             [&](absl::string_view end) { return absl::EndsWith(name, end); });
+}
+
+absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
                                Inventory& inventory) {
+  // To open a pipe that nobody writes to would take forever.
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is no regular file"));
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::string content, ReadFile(path, kMaxFileBytes));
   SHOAL_ASSIGN_OR_RETURN(const Format format, DetectFormat(path, content));
   return ParseInventory(format, content, path, distribution, inventory);
 }
 
-// The files of a directory that are read, sorted; those of installed Python packages, too.
-absl::StatusOr<std::vector<std::string>> KnownFiles(const std::string& directory) {
-  std::vector<std::string> files;
+struct Files {
+  std::vector<std::string> known, foreign;
+};
+
+// Adds the files of a directory that are read, those of installed Python packages too, and those
+// that would be if there were a reader; each sorted.
+absl::Status FindFiles(const std::string& directory, Files& files) {
+  Files found;
   std::error_code error;
   for (auto entry = fs::directory_iterator(directory, error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string path = entry->path().string(), name = entry->path().filename().string();
     std::error_code ignored;
     const bool is_directory = entry->is_directory(ignored);
-    if (!is_directory && IsKnownName(name)) files.push_back(path);
-    if (absl::EndsWith(name, ".dist-info") && is_directory) files.push_back(path + "/METADATA");
-    if (absl::EndsWith(name, ".egg-info"))
-      files.push_back(is_directory ? path + "/PKG-INFO" : path);
+    if (!is_directory && IsKnownName(name)) found.known.push_back(path);
+    // An empty one is the lock of a process.
+    if (!is_directory && IsForeignName(name) && entry->file_size(ignored) > 0)
+      found.foreign.push_back(path);
+    if (absl::EndsWith(name, ".dist-info")) found.known.push_back(path + "/METADATA");
+    if (absl::EndsWith(name, ".egg-info")) {
+      found.known.push_back(is_directory ? path + "/PKG-INFO" : path);
+    }
+    if (absl::EndsWith(name, ".egg")) {
+      (is_directory ? found.known : found.foreign)
+          .push_back(is_directory ? path + "/EGG-INFO/PKG-INFO" : path);
+    }
   }
   if (error) return ErrnoStatus(error.value(), directory);
-  std::sort(files.begin(), files.end());
-  return files;
+  std::ranges::sort(found.known);
+  std::ranges::sort(found.foreign);
+  files.known.insert(files.known.end(), found.known.begin(), found.known.end());
+  files.foreign.insert(files.foreign.end(), found.foreign.begin(), found.foreign.end());
+  return absl::OkStatus();
+}
+
+bool IsAbsent(const std::error_code& error) {
+  return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
 }
 
 }  // namespace
@@ -325,9 +420,9 @@ absl::StatusOr<Format> DetectFormat(absl::string_view name, absl::string_view co
       name, ": not recognised, by name or by content. There are: ", absl::StrJoin(names, ", ")));
 }
 
-absl::Status ParseInventory(Format format, absl::string_view content, const std::string& file,
-                            const std::string& distribution, Inventory& inventory) {
-  Collector collector(file, distribution, inventory);
+namespace {
+
+absl::Status ParseAs(Format format, absl::string_view content, Collector& collector) {
   switch (format) {
     case Format::kDpkgStatus:
       return ParseDpkgStatus(content, collector);
@@ -353,29 +448,50 @@ absl::Status ParseInventory(Format format, absl::string_view content, const std:
   return absl::InternalError("an unknown format");
 }
 
-absl::Status ReadInventory(const std::string& path, const std::string& distribution,
+}  // namespace
+
+absl::Status ParseInventory(Format format, absl::string_view content, const std::string& file,
+                            const Distribution& distribution, Inventory& inventory) {
+  const auto named = [&] {
+    return inventory.items.size() + inventory.unchecked.size() + inventory.own;
+  };
+  const uint64_t before = named();
+  Collector collector(file, distribution, inventory);
+  SHOAL_RETURN_IF_ERROR(ParseAs(format, content, collector));
+  return named() > before ? absl::OkStatus() : collector.Skip(BaseName(file), kNamesNoPackages);
+}
+
+absl::Status ReadInventory(const std::string& path, const Distribution& distribution,
                            Inventory& inventory) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return ReadInventoryFile(path, distribution, inventory);
-  SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> files, KnownFiles(path));
+  Files files;
+  SHOAL_RETURN_IF_ERROR(FindFiles(path, files));
   // A virtual environment.
-  std::error_code none;
-  for (auto python = fs::directory_iterator(path + "/lib", none);
-       !none && python != fs::directory_iterator(); python.increment(none)) {
+  const std::string library = path + "/lib";
+  std::error_code error;
+  for (auto python = fs::directory_iterator(library, error);
+       !error && python != fs::directory_iterator(); python.increment(error)) {
+    if (!absl::StartsWith(python->path().filename().string(), "python")) continue;
     const std::string site = python->path().string() + "/site-packages";
-    if (!absl::StartsWith(python->path().filename().string(), "python") ||
-        !fs::is_directory(site, ignored)) {
-      continue;
+    std::error_code absent;
+    if (fs::is_directory(site, absent)) {
+      SHOAL_RETURN_IF_ERROR(FindFiles(site, files));
+    } else if (absent && !IsAbsent(absent)) {
+      return ErrnoStatus(absent.value(), site);
     }
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> installed, KnownFiles(site));
-    files.insert(files.end(), installed.begin(), installed.end());
   }
-  if (files.empty()) {
+  if (error && !IsAbsent(error)) return ErrnoStatus(error.value(), library);
+  if (files.known.empty() && files.foreign.empty()) {
     return absl::NotFoundError(
         absl::StrCat(path, ": no lock file, no SBOM and no installed Python packages here"));
   }
-  for (const std::string& file : files) {
+  for (const std::string& file : files.known) {
     SHOAL_RETURN_IF_ERROR(ReadInventoryFile(file, distribution, inventory));
+  }
+  for (const std::string& file : files.foreign) {
+    SHOAL_RETURN_IF_ERROR(Collector(file, distribution, inventory)
+                              .Skip(BaseName(file), "is of a format that is not read here"));
   }
   return absl::OkStatus();
 }

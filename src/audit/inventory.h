@@ -58,19 +58,28 @@ absl::string_view FormatName(Format format);
 // INVALID_ARGUMENT names those that are known.
 absl::StatusOr<Format> DetectFormat(absl::string_view name, absl::string_view content);
 
-// Adds what a file names. `distribution` is the ecosystem of Debian packages ("Debian:12"); if it
-// is empty, those of a dpkg status file are an error, and those of an SBOM that do not name theirs
-// are unchecked. INVALID_ARGUMENT "FILE:LINE: .." for what is not of the format; RESOURCE_EXHAUSTED
-// beyond kMaxItems.
-inline constexpr size_t kMaxItems = size_t{1} << 20;
-absl::Status ParseInventory(Format format, absl::string_view content, const std::string& file,
-                            const std::string& distribution, Inventory& inventory);
+// The ecosystem of Debian packages ("Debian:12"). What is not known is empty.
+struct Distribution {
+  std::string here = {};    // this machine's: that of a dpkg status file, unless
+  std::string stated = {};  // who asks says another. Only this counts for packages of an SBOM.
+};
 
-// Adds what a path names: a file, or a directory with files of known names, with *.dist-info and
-// *.egg-info, or with lib/python*/site-packages that has these (a virtual environment). NOT_FOUND
-// for a directory with nothing of that; RESOURCE_EXHAUSTED for a file of more than kMaxFileBytes.
+// Adds what a file names. Without a distribution the packages of a dpkg status file are an error,
+// and those of an SBOM that do not name theirs are unchecked. So is a file that names nothing at
+// all (kNamesNoPackages). INVALID_ARGUMENT "FILE:LINE: .." for what is not of the format;
+// RESOURCE_EXHAUSTED beyond kMaxItems.
+inline constexpr size_t kMaxItems = size_t{1} << 20;
+inline constexpr absl::string_view kNamesNoPackages = "names no packages";
+absl::Status ParseInventory(Format format, absl::string_view content, const std::string& file,
+                            const Distribution& distribution, Inventory& inventory);
+
+// Adds what a path names: a regular file, or a directory with files of known names, with
+// *.dist-info, *.egg-info and *.egg, or with lib/python*/site-packages that has these (a virtual
+// environment). A directory's lock files that no reader knows are unchecked; other directories
+// below it are not read. NOT_FOUND for a directory with nothing of that; RESOURCE_EXHAUSTED for a
+// file of more than kMaxFileBytes.
 inline constexpr size_t kMaxFileBytes = size_t{1} << 26;
-absl::Status ReadInventory(const std::string& path, const std::string& distribution,
+absl::Status ReadInventory(const std::string& path, const Distribution& distribution,
                            Inventory& inventory);
 
 // The ecosystem of this machine's Debian packages by the content of /etc/os-release: "Debian:12",

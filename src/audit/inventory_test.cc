@@ -1,5 +1,7 @@
 #include "src/audit/inventory.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -30,7 +32,7 @@ std::vector<std::string> LinesOf(const Inventory& inventory) {
 
 // With "own N" at the end, for what is the project's.
 std::vector<std::string> Parse(absl::string_view name, absl::string_view content,
-                               const std::string& distribution = "") {
+                               const Distribution& distribution = {}) {
   const auto format = DetectFormat(name, content);
   EXPECT_TRUE(format.ok()) << format.status();
   Inventory inventory;
@@ -42,7 +44,7 @@ std::vector<std::string> Parse(absl::string_view name, absl::string_view content
 }
 
 absl::Status Error(absl::string_view name, absl::string_view content,
-                   const std::string& distribution = "") {
+                   const Distribution& distribution = {}) {
   const auto format = DetectFormat(name, content);
   if (!format.ok()) return format.status();
   Inventory inventory;
@@ -59,12 +61,16 @@ TEST(InventoryTest, DpkgsPackagesAreThoseOfTheirSources) {
       "Version: 3.0.15-1~deb12u1\n\n"
       "Package: bash\nStatus: hold ok installed\nArchitecture: amd64\nSource: bash (5.2.15-2)\n"
       "Version: 5.2.15-2+b7\n\n"
+      "Package: half\nStatus: install ok half-configured\nArchitecture: amd64\nVersion: 4\n\n"
       "Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 1\n";
-  EXPECT_EQ(Parse("/var/lib/dpkg/status", status, "Debian:12"),
-            (Lines{"Debian:12 bash 5.2.15-2", "Debian:12 openssl 3.0.15-1~deb12u1"}));
+  EXPECT_EQ(
+      Parse("/var/lib/dpkg/status", status, {.stated = "Debian:12"}),
+      (Lines{"Debian:12 bash 5.2.15-2", "Debian:12 half 4", "Debian:12 openssl 3.0.15-1~deb12u1"}));
+  EXPECT_EQ(Parse("status", status, {.here = "Ubuntu:22.04:LTS", .stated = "Debian:12"}),
+            Parse("status", status, {.here = "Debian:12"}));
   EXPECT_THAT(Error("status", status),
               StatusIs(absl::StatusCode::kInvalidArgument, "--distribution"));
-  EXPECT_THAT(Error("status", "Package: x\nnonsense\n", "Debian:12"),
+  EXPECT_THAT(Error("status", "Package: x\nnonsense\n", {.stated = "Debian:12"}),
               StatusIs(absl::StatusCode::kInvalidArgument, "status:2: not a field"));
 }
 
@@ -95,14 +101,44 @@ TEST(InventoryTest, Requirements) {
       (Lines{"PyPI Django 3.2.1", "PyPI jinja2 2.11.2", "PyPI zope.interface 5.0-x#not-a-comment",
              "PyPI a 1.0", "PyPI b 1.5", "PyPI c ", "PyPI d ", "PyPI e ", "own 1"}));
   // Nothing of this may be passed over in silence.
-  for (const char* line :
-       {"-r other.txt", "--requirement=other.txt", "-e git+https://h/x#egg=y",
-        "x @ https://h/x.whl", "https://h/x.whl", "./local.whl", "a[b==1", "==1"}) {
+  for (const char* line : {"-r other.txt",
+                           "--requirement=other.txt",
+                           "-e git+https://h/x#egg=y",
+                           "x @ https://h/x.whl",
+                           "https://h/x.whl",
+                           "./local.whl",
+                           "a[b==1",
+                           "==1",
+                           "requests-2.0-py3-none-any.whl",
+                           "x.zip",
+                           "x.tar.gz",
+                           "x.ZIP[extra]",
+                           "a==1.zip",
+                           "..",
+                           ".x",
+                           "-c constraints.txt",
+                           "--constraint=c.txt",
+                           "-i https://h -r other.txt",
+                           "--pre --req other.txt",
+                           "--index-url h \"-r\" x",
+                           "--unknown"}) {
     const Lines lines = Parse("requirements.txt", line);
     ASSERT_EQ(lines.size(), 1u) << line;
     EXPECT_EQ(lines[0].find(absl::StrCat("! ", line, ": ")), 0u) << lines[0];
   }
+  EXPECT_EQ(Parse("requirements.txt", "a==1\t--hash=sha256:aa\nb.zip==1\nbackports.lzma\n.[x]"),
+            (Lines{"PyPI a 1", "PyPI b.zip 1", "PyPI backports.lzma ", "own 1"}));
+  EXPECT_EQ(Parse("requirements.txt", "--require-hashes\n--pre -i h --find-links=d\na"),
+            (Lines{"PyPI a "}));
   EXPECT_EQ(Parse("requirements.txt", "a==1 \\"), (Lines{"PyPI a 1"})) << "the end of the file";
+  // What a comment cannot hide: pip installs the line that follows.
+  EXPECT_EQ(Parse("requirements.txt", "# x \\\na==1\n  # y \\\nb==2\nc==3 \\\n# z \\\nd==4\n"),
+            (Lines{"PyPI a 1", "PyPI b 2", "PyPI c 3", "PyPI d 4"}));
+  for (const char* end :
+       {"\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"}) {
+    EXPECT_THAT(Error("requirements.txt", absl::StrCat("a\n# comment", end, "b==1\n")),
+                StatusIs(absl::StatusCode::kInvalidArgument, "requirements.txt:2: has a char"));
+  }
   EXPECT_THAT(Error("requirements.txt", std::string("\xff\xfe") + "a"),
               StatusIs(absl::StatusCode::kInvalidArgument, "requirements.txt:1: "));
   EXPECT_THAT(Error("requirements.txt", std::string("a\n\0", 3)),
@@ -174,7 +210,7 @@ TEST(InventoryTest, CargoLock) {
                   "checksum = \"ab\"\n"),
             (Lines{"crates.io http 0.1.19", "own 1"}));
   EXPECT_EQ(Parse("other.lock", "# This file is automatically @generated by Cargo.\nversion = 3\n"),
-            Lines{});
+            Lines{"! other.lock: names no packages"});
 }
 
 // The same tree in npm's three versions of its format.
@@ -203,6 +239,16 @@ TEST(InventoryTest, PackageLock) {
                      "npm @z/real 2.0.0", "npm forked ", "own 3"}))
         << version;
   }
+  // `packages` without a package of others.
+  for (const char* packages : {"{}", R"({"":{"name":"own"}})", "null"}) {
+    const Lines lines = Parse("package-lock.json",
+                              absl::StrCat(R"({"lockfileVersion":2,"packages":)", packages,
+                                           R"(,"dependencies":{"lodash":{"version":"4.17.20"}}})"));
+    ASSERT_FALSE(lines.empty()) << packages;
+    EXPECT_EQ(lines[0], "npm lodash 4.17.20") << packages;
+  }
+  EXPECT_EQ(Parse("package-lock.json", R"({"lockfileVersion":3,"packages":{}})"),
+            (Lines{"! package-lock.json: names no packages"}));
   EXPECT_THAT(Error("package-lock.json", R"({"packages":{"node_modules/a":{"version":1}}})"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "packages[\"node_modules/a\"].version: is not a text"));
@@ -250,6 +296,25 @@ TEST(InventoryTest, CycloneDx) {
              "! pkg:deb/ubuntu/u@1.0: does not say of which distribution it is; "
              "--distribution would",
              "! http://x: is no package URL"}));
+  EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[]})"),
+            (Lines{"! bom: names no packages"}));
+  // What this machine runs says nothing about a bill of materials.
+  const auto deb = [](absl::string_view url, const Distribution& distribution) {
+    return Parse(
+        "bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":")", url, R"("}]})"),
+        distribution)[0];
+  };
+  const std::string unknown = "does not say of which distribution it is; --distribution would";
+  EXPECT_EQ(deb("pkg:deb/debian/u@1", {.here = "Debian:12"}),
+            absl::StrCat("! pkg:deb/debian/u@1: ", unknown));
+  EXPECT_EQ(deb("pkg:deb/debian/u@1", {.stated = "Debian:12"}), "Debian:12 u 1");
+  EXPECT_EQ(deb("pkg:deb/debian/u@1?distro=debian-11", {.stated = "Debian:12"}), "Debian:11 u 1");
+  EXPECT_EQ(deb("pkg:deb/u@1?distro=debian-11", {}), "Debian:11 u 1");
+  for (const char* url : {"pkg:deb/ubuntu/u@1", "pkg:deb/u@1",
+                          "pkg:deb/ubuntu/u@1?distro=debian-12", "pkg:deb/debi/u@1"}) {
+    EXPECT_EQ(deb(url, {.stated = "Debian:12"}),
+              absl::StrCat("! ", url, ": is no package of Debian:12"));
+  }
   EXPECT_THAT(Error("bom.json", R"({"bomFormat":"Other"})"),
               StatusIs(absl::StatusCode::kInvalidArgument, "bomFormat: is not CycloneDX"));
 }
@@ -275,6 +340,8 @@ TEST(InventoryTest, SpdxInBothNotations) {
                   "FileName: ./x\nSPDXID: SPDXRef-f\n"
                   "PackageName: plain\nSPDXID: SPDXRef-x\n"),
             (Lines{"PyPI django 3.2.1", "! plain: has no package URL", "own 1"}));
+  EXPECT_THAT(Error("x", "SPDXVersion: SPDX-2.3\nPackageName: a\nC: <text>x\nPackageName: b\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "x:3: a <text> has no end"));
   EXPECT_THAT(Error("x", "SPDXVersion: SPDX-3.0\nPackageName: a\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "is not SPDX 2"));
   EXPECT_THAT(Error("x.json", R"({"spdxVersion":"SPDX-3.0"})"),
@@ -305,7 +372,7 @@ TEST(InventoryTest, WhatIsNotRecognisedIsSaid) {
   EXPECT_THAT(DetectFormat("x.json", "{}").status(),
               StatusIs(absl::StatusCode::kInvalidArgument, "There are: dpkg's status file, req"));
   Inventory inventory;
-  EXPECT_THAT(ReadInventory("/nowhere/poetry.lock", "", inventory),
+  EXPECT_THAT(ReadInventory("/nowhere/poetry.lock", {}, inventory),
               StatusIs(absl::StatusCode::kNotFound, "/nowhere/poetry.lock"));
 }
 
@@ -314,7 +381,7 @@ TEST(InventoryTest, ADirectoryIsAProjectOrAnEnvironment) {
   SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
   const fs::path directory = name;
   Inventory inventory;
-  EXPECT_THAT(ReadInventory(name, "", inventory),
+  EXPECT_THAT(ReadInventory(name, {}, inventory),
               StatusIs(absl::StatusCode::kNotFound, "no lock file"));
   const auto write = [&](const fs::path& path, const std::string& content) {
     fs::create_directories((directory / path).parent_path());
@@ -327,15 +394,68 @@ TEST(InventoryTest, ADirectoryIsAProjectOrAnEnvironment) {
   write(site + "c-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: c\nVersion: 1\n");
   write(site + "d.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: d\nVersion: 2\n");
   write(site + "e.egg-info", "Metadata-Version: 2.1\nName: e\nVersion: 3\n");
-  SHOAL_EXPECT_OK(ReadInventory(name, "", inventory));
+  SHOAL_EXPECT_OK(ReadInventory(name, {}, inventory));
   EXPECT_EQ(LinesOf(inventory),
             (Lines{"Go a v1.0.0", "PyPI b 1", "PyPI c 1", "PyPI d 2", "PyPI e 3"}));
   EXPECT_EQ(inventory.items[0].file, name + "/go.sum");
+  // Other lock files, and packages in one file, are not passed over in silence.
+  inventory = {};
+  write(site + "g.egg", "PK");
+  write(site + "h.egg/EGG-INFO/PKG-INFO", "Metadata-Version: 2.1\nName: h\nVersion: 4\n");
+  for (const char* foreign : {"yarn.lock", "pnpm-lock.yaml", "Pipfile.lock", "uv.lock", "pdm.lock",
+                              "Gemfile.lock", "bun.lockb", "pylock.dev.toml", "bom.xml"}) {
+    write(foreign, "x");
+  }
+  for (const char* of_a_process : {".lock", "state.lock"}) write(of_a_process, "");
+  SHOAL_EXPECT_OK(ReadInventory(name, {}, inventory));
+  EXPECT_EQ(inventory.items.size(), 6u);
+  std::string foreign;
+  for (const Unchecked& unchecked : inventory.unchecked) {
+    absl::StrAppend(&foreign, unchecked.what, " ");
+    EXPECT_EQ(unchecked.why, "is of a format that is not read here");
+  }
+  EXPECT_EQ(foreign,
+            "Gemfile.lock Pipfile.lock bom.xml bun.lockb pdm.lock pnpm-lock.yaml pylock.dev.toml "
+            "uv.lock yarn.lock g.egg ");
   // A package whose METADATA is gone must not be passed over.
   fs::create_directories(directory / site / "f-1.dist-info");
-  EXPECT_THAT(ReadInventory(name, "", inventory),
+  EXPECT_THAT(ReadInventory(name, {}, inventory),
               StatusIs(absl::StatusCode::kNotFound, "f-1.dist-info/METADATA"));
   fs::remove_all(directory);
+}
+
+// Whoever owns a project must not be able to stop its audit, nor to shorten it.
+TEST(InventoryTest, ADirectoryThatCannotBeReadIsAnError) {
+  std::string name = ::testing::TempDir() + "/inventory.XXXXXX";
+  SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
+  const fs::path directory = name;
+  std::ofstream(directory / "go.sum") << "a v1.0.0 h1:x\n";
+  Inventory inventory;
+  fs::create_symlink("lib", directory / "lib");
+  EXPECT_FALSE(ReadInventory(name, {}, inventory).ok()) << "a link to itself";
+  fs::remove(directory / "lib");
+  std::ofstream(directory / "lib") << "no directory";
+  SHOAL_EXPECT_OK(ReadInventory(name, {}, inventory));
+  const std::string pipe = name + "/requirements.txt";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {name, pipe}) {
+    EXPECT_THAT(ReadInventory(path, {}, inventory),
+                StatusIs(absl::StatusCode::kInvalidArgument, "is no regular file"));
+  }
+  fs::remove_all(directory);
+}
+
+// The way to a value is not copied into each of its members.
+TEST(InventoryTest, LongNamesTakeNoMoreThanTheirRoom) {
+  const std::string name(20'000'000, 'n');
+  std::string text = absl::StrCat(R"({"packages":{"node_modules/)", name, R"(":{"a":{)");
+  for (int i = 0; i < 2000; ++i) absl::StrAppend(&text, i > 0 ? "," : "", "\"k", i, "\":{}");
+  EXPECT_THAT(Error("package-lock.json", absl::StrCat(text, R"(},"version":1}}})")),
+              StatusIs(absl::StatusCode::kInvalidArgument, "nnn..\"].version: is not a text"));
+  // As `dependencies`, whose members are all listed.
+  text = absl::StrCat(R"({"dependencies":{")", name, R"(":{"dependencies":{)");
+  for (int i = 0; i < 2000; ++i) absl::StrAppend(&text, i > 0 ? "," : "", "\"k", i, "\":{}");
+  EXPECT_EQ(Parse("package-lock.json", absl::StrCat(text, "}}}}")).size(), 2001u);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace shoal::audit {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
+constexpr size_t kMaxShownName = 64;
 
 std::string Place(absl::string_view text, size_t at) {
   const absl::string_view before = text.substr(0, at);
@@ -22,6 +23,42 @@ std::string Place(absl::string_view text, size_t at) {
   const size_t line_start = before.rfind('\n');
   const size_t column = line_start == absl::string_view::npos ? at : at - line_start - 1;
   return absl::StrCat(lines + 1, ":", column + 1);
+}
+
+// ".name", or ["name"] for a name with other characters, which ends up on a terminal.
+std::string Step(absl::string_view name) {
+  const auto is_plain = [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; };
+  if (name.size() <= kMaxShownName && std::ranges::all_of(name, is_plain)) {
+    return absl::StrCat(".", name);
+  }
+  std::string shown(name.substr(0, kMaxShownName));
+  std::ranges::replace_if(
+      shown, [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, '?');
+  return absl::StrCat("[\"", shown, name.size() > kMaxShownName ? ".." : "", "\"]");
+}
+
+// Puts the way from a value to one within it in front of `way`. False if it is not there. As deep
+// as the text, which the parser bounds.
+bool FindWay(const boost::json::value& from, const boost::json::value* wanted, std::string& way) {
+  if (&from == wanted) return true;
+  if (from.is_array()) {
+    size_t i = 0;
+    for (const boost::json::value& item : from.get_array()) {
+      if (FindWay(item, wanted, way)) {
+        way = absl::StrCat("[", i, "]", way);
+        return true;
+      }
+      ++i;
+    }
+  } else if (from.is_object()) {
+    for (const auto& [name, value] : from.get_object()) {
+      if (FindWay(value, wanted, way)) {
+        way = absl::StrCat(Step({name.data(), name.size()}), way);
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -47,23 +84,27 @@ absl::StatusOr<JsonText> JsonText::Parse(absl::string_view text, std::string sou
   parser.finish(error);
   if (error) return wrong(error.message());
   JsonText result;
-  result.source_ = std::make_unique<std::string>(std::move(source));
-  result.value_ = std::make_unique<boost::json::value>(parser.release());
+  result.whole_ = std::make_unique<JsonView::Whole>(std::move(source), parser.release());
   return result;
 }
 
 absl::Status JsonView::Wrong(absl::string_view what) const {
+  std::string way = missing_;
+  FindWay(whole_->root, value_, way);
+  absl::string_view shown = way;
+  absl::ConsumePrefix(&shown, ".");
   return absl::InvalidArgumentError(
-      absl::StrCat(*source_, ": ", way_.empty() ? "the whole" : way_, ": ", what));
+      absl::StrCat(whole_->source, ": ", shown.empty() ? "the whole" : shown, ": ", what));
 }
 
 absl::StatusOr<JsonView> JsonView::Get(absl::string_view name) const {
-  std::string way = way_.empty() ? std::string(name) : absl::StrCat(way_, ".", name);
-  if (!exists()) return JsonView(nullptr, std::move(way), source_);
-  if (!value_->is_object()) return Wrong("is not an object");
+  if (exists() && !value_->is_object()) return Wrong("is not an object");
   const boost::json::value* const found =
-      value_->get_object().if_contains({name.data(), name.size()});
-  return JsonView(found, std::move(way), source_);
+      exists() ? value_->get_object().if_contains({name.data(), name.size()}) : nullptr;
+  if (found != nullptr) return JsonView(found, whole_);
+  JsonView none = *this;
+  absl::StrAppend(&none.missing_, ".", name);
+  return none;
 }
 
 absl::StatusOr<std::vector<JsonView>> JsonView::Items() const {
@@ -71,7 +112,7 @@ absl::StatusOr<std::vector<JsonView>> JsonView::Items() const {
   if (!exists()) return items;
   if (!value_->is_array()) return Wrong("is not an array");
   for (const boost::json::value& item : value_->get_array()) {
-    items.push_back(JsonView(&item, absl::StrCat(way_, "[", items.size(), "]"), source_));
+    items.push_back(JsonView(&item, whole_));
   }
   return items;
 }
@@ -81,12 +122,7 @@ absl::StatusOr<std::vector<JsonView::Member>> JsonView::Members() const {
   if (!exists()) return members;
   if (!value_->is_object()) return Wrong("is not an object");
   for (const auto& [name, value] : value_->get_object()) {
-    const absl::string_view text(name.data(), name.size());
-    // The way ends up on a terminal.
-    std::string shown(text);
-    std::ranges::replace_if(
-        shown, [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, '?');
-    members.push_back({text, JsonView(&value, absl::StrCat(way_, "[\"", shown, "\"]"), source_)});
+    members.push_back({{name.data(), name.size()}, JsonView(&value, whole_)});
   }
   return members;
 }

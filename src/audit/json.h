@@ -13,11 +13,11 @@
 
 namespace shoal::audit {
 
-// A value of a parsed text, with the way to it: "affected[3].ranges[0]". It may be one that is not
-// there: a member that an object lacks, or null. Views into the JsonText, which must outlive it.
+// A value of a parsed text. It may be one that is not there: a member that an object lacks, or
+// null. Views into the JsonText, which must outlive it.
 class JsonView {
  public:
-  bool exists() const { return value_ != nullptr && !value_->is_null(); }
+  bool exists() const { return missing_.empty() && !value_->is_null(); }
   bool is_array() const { return exists() && value_->is_array(); }
 
   // All return INVALID_ARGUMENT "SOURCE: WAY: .." for a value of another type. A value that is not
@@ -30,16 +30,21 @@ class JsonView {
   // False if it is not there.
   absl::StatusOr<bool> Bool() const;
 
+  // The way to a value, "affected[3].ranges[0]", is only looked for here: a copy in every view
+  // could take many times the memory of the text.
   absl::Status Wrong(absl::string_view what) const;
 
  private:
   friend class JsonText;
-  JsonView(const boost::json::value* value, std::string way, const std::string* source)
-      : value_(value), way_(std::move(way)), source_(source) {}
+  struct Whole {
+    std::string source;
+    boost::json::value root;
+  };
+  JsonView(const boost::json::value* value, const Whole* whole) : value_(value), whole_(whole) {}
 
-  const boost::json::value* value_;
-  std::string way_;
-  const std::string* source_;
+  const boost::json::value* value_;  // of a member that is not there: the nearest that is
+  const Whole* whole_;
+  std::string missing_ = {};  // from there: ".a.b"
 };
 
 struct JsonView::Member {
@@ -53,12 +58,11 @@ class JsonText {
   // INVALID_ARGUMENT "SOURCE:LINE:COLUMN: ..".
   static absl::StatusOr<JsonText> Parse(absl::string_view text, std::string source);
 
-  JsonView root() const { return JsonView(value_.get(), "", source_.get()); }
+  JsonView root() const { return JsonView(&whole_->root, whole_.get()); }
 
  private:
   JsonText() = default;
-  std::unique_ptr<std::string> source_;
-  std::unique_ptr<boost::json::value> value_;
+  std::unique_ptr<JsonView::Whole> whole_;
 };
 
 }  // namespace shoal::audit

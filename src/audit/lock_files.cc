@@ -211,13 +211,16 @@ absl::Status ParseDependencies(const JsonView& dependencies, Collector& collecto
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
   SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(content, collector.file()));
   SHOAL_ASSIGN_OR_RETURN(const JsonView packages, text.root().Get("packages"));
-  if (!packages.exists()) {
-    SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, text.root().Get("dependencies"));
-    return ParseDependencies(dependencies, collector);
-  }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, packages.Members());
+  constexpr absl::string_view kModules = "node_modules/";
+  if (std::ranges::none_of(members, [&](const JsonView::Member& member) {
+        return absl::StrContains(member.name, kModules);
+      })) {
+    // `packages` names the project alone, or is not there.
+    SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, text.root().Get("dependencies"));
+    SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, collector));
+  }
   for (const auto& [path, package] : members) {
-    constexpr absl::string_view kModules = "node_modules/";
     const size_t at = path.rfind(kModules);
     SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, package.Get("link"));
     SHOAL_ASSIGN_OR_RETURN(const bool link, link_view.Bool());

@@ -58,10 +58,16 @@ absl::Status AddPackageUrl(absl::string_view text, Collector& collector) {
   if (url->type == "cargo") return collector.Add("crates.io", url->name, url->version);
   if (url->type == "golang") return collector.Add("Go", full, url->version);
   if (url->type == "deb") {
-    std::string distribution = DistributionOfQualifier(url->distro);
-    if (distribution.empty()) distribution = collector.distribution();
+    // This machine's distribution need not be that of a bill of materials.
+    const std::string named = DistributionOfQualifier(url->distro);
+    const std::string& distribution = named.empty() ? collector.distribution().stated : named;
     if (distribution.empty()) {
       return collector.Skip(text, "does not say of which distribution it is; --distribution would");
+    }
+    const bool without_space = url->space.empty() && !named.empty();
+    if (!without_space &&
+        !absl::EqualsIgnoreCase(url->space, distribution.substr(0, distribution.find(':')))) {
+      return collector.Skip(text, absl::StrCat("is no package of ", distribution));
     }
     const std::pair<absl::string_view, absl::string_view> source =
         absl::StrSplit(url->upstream, absl::MaxSplits('@', 1));
@@ -216,10 +222,15 @@ absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) 
   std::vector<SpdxPackage> packages;
   std::set<std::string> described;
   bool in_text = false, is_spdx = false;
+  uint64_t number = 0, text_begins = 0;
   for (const absl::string_view line : absl::StrSplit(content, '\n')) {
     // Texts of several lines stand between <text> and </text>, and may look like tags.
     const bool was_in_text = in_text;
-    if (absl::StrContains(line, "<text>")) in_text = true;
+    ++number;
+    if (absl::StrContains(line, "<text>")) {
+      if (!in_text) text_begins = number;
+      in_text = true;
+    }
     if (absl::StrContains(line, "</text>")) in_text = false;
     const size_t colon = line.find(':');
     if (was_in_text || colon == absl::string_view::npos) continue;
@@ -243,6 +254,7 @@ absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) 
       packages.back().url = std::string(words[2]);
     }
   }
+  if (in_text) return collector.Wrong(text_begins, "a <text> has no end");
   if (!is_spdx) return collector.Wrong(1, "is not SPDX 2");
   std::erase_if(packages, [](const SpdxPackage& package) { return package.name.empty(); });
   for (SpdxPackage& package : packages) package.described = described.contains(package.id);

@@ -287,6 +287,9 @@ absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string
     for (const char c : name) {
       key.push_back(c == '_' ? '-' : absl::ascii_tolower(static_cast<unsigned char>(c)));
     }
+  } else if (ecosystem == "Go") {
+    // Case counts in Go, but package URLs have none.
+    absl::StrAppend(&key, absl::AsciiStrToLower(name));
   } else {
     absl::StrAppend(&key, name);
   }

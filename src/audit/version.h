@@ -51,8 +51,9 @@ std::optional<Order> OrderOf(absl::string_view ecosystem);
 
 // The key of a package in a table of advisories: "PyPI/django". Names that an ecosystem takes for
 // the same give the same key: PyPI's are normalised as PEP 503 says, and in those of crates.io case
-// and the difference between hyphens and underscores are left out. INVALID_ARGUMENT for a name that
-// is empty, longer than 512 bytes, or has a control character or a blank.
+// and the difference between hyphens and underscores are left out. So is case in those of Go, whose
+// package URLs are written in lower case. INVALID_ARGUMENT for a name that is empty, longer than
+// 512 bytes, or has a control character or a blank.
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name);
 
 }  // namespace shoal::audit

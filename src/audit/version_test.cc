@@ -175,7 +175,8 @@ TEST(VersionTest, NamesOfOnePackageHaveOneKey) {
   EXPECT_EQ(*PackageKey("PyPI", "Zope.Interface__x"), "PyPI/zope-interface-x");
   EXPECT_EQ(*PackageKey("crates.io", "Serde_json"), "crates.io/serde-json");
   EXPECT_EQ(*PackageKey("npm", "@angular/core"), "npm/@angular/core");
-  EXPECT_EQ(*PackageKey("Go", "github.com/A/b"), "Go/github.com/A/b");
+  EXPECT_EQ(*PackageKey("Go", "github.com/Masterminds/goutils"),
+            *PackageKey("Go", "github.com/masterminds/goutils"));
   EXPECT_EQ(*PackageKey("Debian:12", "libx++"), "Debian:12/libx++");
   for (const std::string& name : {std::string(), std::string("a b"), std::string("a\nb"),
                                   std::string("a\0b", 3), std::string(513, 'a')}) {

@@ -42,7 +42,8 @@ Bytes VersionsInput(absl::string_view a, absl::string_view b) {
   return input;
 }
 
-// What is accepted has one encoding, and any version can be judged by it.
+// What is accepted has one encoding, and any version can be judged by it. What is no version is
+// never outside an advisory.
 bool ParseAdvisories(BytesView input) {
   if (const auto coverage = audit::DecodeCoverage(input); coverage.ok()) {
     SHOAL_CHECK(std::ranges::equal(audit::Encode(*coverage), input));
@@ -54,8 +55,10 @@ bool ParseAdvisories(BytesView input) {
   for (const Order order : {Order::kSemver, Order::kPep440, Order::kDebian}) {
     for (const audit::Advisory& advisory : package->listed) {
       (void)audit::Judge(order, "1.0.0", advisory.affected);
+      SHOAL_CHECK(audit::Judge(order, "${V}", advisory.affected).verdict !=
+                  audit::Verdict::kNotAffected);
     }
-    (void)audit::Judge(order, "", package->rest);
+    SHOAL_CHECK(audit::Judge(order, "", package->rest).verdict != audit::Verdict::kNotAffected);
   }
   return true;
 }
@@ -76,7 +79,8 @@ bool ParseOsv(BytesView input) {
 
 bool ParseInventory(audit::Format format, BytesView input) {
   audit::Inventory inventory;
-  if (!audit::ParseInventory(format, TextOf(input), "input", "Debian:12", inventory).ok()) {
+  if (!audit::ParseInventory(format, TextOf(input), "input", {.stated = "Debian:12"}, inventory)
+           .ok()) {
     return false;
   }
   // Every package that is handed on can be asked for and judged.
@@ -85,7 +89,7 @@ bool ParseInventory(audit::Format format, BytesView input) {
     SHOAL_CHECK(audit.Answer(i, std::nullopt).ok());
   }
   const auto findings = audit.Findings();
-  SHOAL_CHECK(audit.Count(findings).unverified == 0);
+  SHOAL_CHECK(findings.ok() && audit.Count(*findings).unverified == 0);
   return true;
 }
 

@@ -45,19 +45,25 @@ absl::StatusOr<audit::Inventory> ReadInputs(const cli::Values& values) {
     return cli::UsageError(
         "nothing to audit: give a lock file, an SBOM, a directory, or --installed");
   }
-  std::string distribution = cli::TextOr(values, "distribution", "");
-  if (!distribution.empty() && audit::OrderOf(distribution) != audit::Order::kDebian) {
+  audit::Distribution distribution{.stated = cli::TextOr(values, "distribution", "")};
+  if (!distribution.stated.empty() &&
+      audit::OrderOf(distribution.stated) != audit::Order::kDebian) {
     return cli::UsageError(
-        absl::StrCat("--distribution ", distribution,
+        absl::StrCat("--distribution ", distribution.stated,
                      ": as OSV records have it, such as Debian:12 or Ubuntu:22.04:LTS"));
   }
-  if (distribution.empty()) {
-    const absl::StatusOr<std::string> release = ReadFile("/etc/os-release", 1 << 16);
-    if (release.ok()) distribution = audit::DistributionOf(*release);
-  }
+  const absl::StatusOr<std::string> release = ReadFile("/etc/os-release", 1 << 16);
+  if (release.ok()) distribution.here = audit::DistributionOf(*release);
   audit::Inventory inventory;
   for (const std::string& path : paths) {
     SHOAL_RETURN_IF_ERROR(audit::ReadInventory(path, distribution, inventory));
+  }
+  if (values.count("partial") > 0) return inventory;
+  for (const audit::Unchecked& unchecked : inventory.unchecked) {
+    if (unchecked.why == audit::kNamesNoPackages) {
+      return cli::IncompleteError(
+          absl::StrCat(unchecked.file, ": ", unchecked.why, " (--partial goes on without it)"));
+    }
   }
   return inventory;
 }
@@ -94,7 +100,7 @@ class AuditResults final : public client::Results {
         audit_.keys()[place]);
   }
   absl::Status Finish() override {
-    findings_ = audit_.Findings();
+    SHOAL_ASSIGN_OR_RETURN(findings_, audit_.Findings());
     SHOAL_RETURN_IF_ERROR(WriteResult(values_, io_, writer_(findings_)));
     return io_.out.flush() ? absl::OkStatus()
                            : absl::UnavailableError("standard output cannot be written");
@@ -145,9 +151,19 @@ absl::Status OutcomeOf(const audit::Audit::Counts& counts, bool partial) {
 absl::Status RunAudit(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const Writer writer, WriterOf(values));
   SHOAL_ASSIGN_OR_RETURN(const SourceOptions source, SourceOptionsOf(values, kDefaultAuditPad));
-  // Finds mistakes in the input before a connection is made.
+  // Finds mistakes in the input, and what names nothing, before a connection is made.
   SHOAL_ASSIGN_OR_RETURN(const audit::Inventory inventory, ReadInputs(values));
   audit::Audit audit(inventory);
+  if (audit.keys().empty()) {
+    // A round would tell nothing.
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<audit::Finding> findings, audit.Findings());
+    SHOAL_RETURN_IF_ERROR(WriteResult(values, io, writer(findings)));
+    const absl::Status nothing =
+        cli::IncompleteError("the input names no packages that could be looked up: nothing was");
+    if (values.count("partial") == 0) return nothing;
+    if (values.count("quiet") == 0) io.err << "shoal audit: " << nothing.message() << "\n";
+    return absl::OkStatus();
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<Session> session,
@@ -187,7 +203,7 @@ absl::Status RunAudit(const Connector& connect, const cli::Values& values, cli::
 cli::Command Audit(Connector connect) {
   return {
       .name = "audit",
-      .summary = "learn which packages have known vulnerabilities, privately",
+      .summary = "learn which packages have known vulnerabilities, by private lookups",
       .help =
           R"(Reads what is installed or locked, looks every package up in one batch in a table made
 by `shoal table build --osv`, and prints what has known vulnerabilities. Inputs are files
@@ -197,7 +213,8 @@ and directories:
   an SBOM in CycloneDX (JSON) or SPDX 2 (JSON or tag-value), by its package URLs
   dpkg's status file; --installed is this machine's
   a directory: the files above in it by their names, and the Python packages of a
-  virtual environment or of site-packages
+  virtual environment or of site-packages. It does not descend into others; lock files
+  that it cannot read, such as yarn.lock, are unchecked
 Their format is told by name or content. Prints, for every package and advisory,
   status, ecosystem, package, version, id, alias, first version that is not affected,
   note, files                                                       with tabs, or
@@ -208,14 +225,15 @@ where the status is
                tell: no version is pinned, or one of them is no version. Or its row of
                the table is full until the next term, and may lack it
   unchecked    nothing to look up: a file, an address, an ecosystem that the table or
-               this program does not know
-A package that is not printed is proved to have no advisory in the table for its
-version. Packages and advisories are compared on this machine: what is printed here is
+               this program does not know, an input that names no packages
+A package that was looked up and is not printed is proved to have no advisory in the
+table for its version. Packages and advisories are compared on this machine: what is printed here is
 seen by nobody else.
 
 Exit code 0: everything was looked up, and nothing was found. 1: something is
 vulnerable, or the command failed. 3: an answer could not be verified. 4: nothing was
-found, but something is unclear or unchecked (--partial accepts that with 0).
+found, but something is unclear or unchecked (--partial accepts that with 0). An
+input that names no packages ends it so before anything is sent.
 
 The lookup is that of `shoal query`, through the chain or with --engine through an
 engine, and so is what it protects: the list is hidden as far as what is printed about
@@ -235,7 +253,8 @@ privacy says, and its length but for the padding (pad_to of the configuration; w
             options.add_options()("installed", "this machine's Debian packages");
             options.add_options()("distribution", cli::Text(),
                                   "of Debian packages whose file does not name it, as in OSV "
-                                  "records: Debian:12 (default: this machine's)");
+                                  "records: Debian:12 (default for a status file of dpkg: this "
+                                  "machine's; packages of an SBOM have none)");
             options.add_options()("partial",
                                   "accept packages that are unclear or could not be checked");
             options.add_options()("format", cli::Text(), "tsv (default), json or sarif");

@@ -155,6 +155,39 @@ TEST_F(AuditCommandTest, OnlyWhatIsWhollyCheckedAndCleanEndsWithZero) {
             cli::kExitFailed);
 }
 
+// An empty file must not read as a project without vulnerabilities, nor cost a round.
+TEST_F(AuditCommandTest, WhatNamesNoPackagesIsSaidBeforeAnythingIsSent) {
+  const std::string empty = Write("Cargo.lock", "version = 3\n");
+  const std::string full = Write("requirements.txt", "flask==1.0\n");
+  for (const std::vector<std::string>& inputs :
+       std::vector<std::vector<std::string>>{{empty}, {empty, full}, {directory_}}) {
+    const Outcome outcome = Run(frontend_, inputs);
+    EXPECT_EQ(outcome.code, cli::kExitIncomplete) << outcome.err;
+    EXPECT_TRUE(absl::StrContains(outcome.err, "Cargo.lock: names no packages")) << outcome.err;
+    EXPECT_TRUE(frontend_.sent.empty());
+  }
+  EXPECT_EQ(Run({"--partial", empty, full}).code, cli::kExitOk);
+  EXPECT_FALSE(frontend_.sent.empty());
+  frontend_.sent.clear();
+  // Nor does a round pay for a list in which nothing can be looked up.
+  fs::create_directory(directory_ + "/project");
+  const std::string other = Write("project/yarn.lock", "lodash@1:\n");
+  const std::string python = Write("more-requirements.txt", "-r other.txt\n-e .\n");
+  const Outcome nothing = Run(frontend_, {python});
+  EXPECT_EQ(nothing.code, cli::kExitIncomplete) << nothing.err;
+  EXPECT_TRUE(absl::StrContains(nothing.err, "names no packages that could")) << nothing.err;
+  EXPECT_TRUE(absl::StartsWith(nothing.out, "unchecked\t\t-r other.txt\t")) << nothing.out;
+  const Outcome partial = Run(frontend_, {"--partial", python});
+  EXPECT_EQ(partial.code, cli::kExitOk);
+  EXPECT_EQ(partial.out, nothing.out);
+  EXPECT_TRUE(absl::StrContains(partial.err, "nothing was")) << partial.err;
+  const Outcome directory = Run(frontend_, {directory_ + "/project"});
+  EXPECT_EQ(directory.code, cli::kExitIncomplete) << directory.err;
+  EXPECT_TRUE(absl::StrContains(directory.out, absl::StrCat("not read here\t", other)))
+      << directory.out;
+  EXPECT_TRUE(frontend_.sent.empty());
+}
+
 // Neither the list nor its length shows: as many queries leave, whatever is installed.
 TEST_F(AuditCommandTest, AsManyQueriesLeaveWhateverIsInstalled) {
   const auto queries = [&](const std::string& text) {

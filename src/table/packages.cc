@@ -236,8 +236,11 @@ absl::StatusOr<std::vector<Package>> ParsePackages(absl::string_view text,
   return packages;
 }
 
-absl::StatusOr<std::vector<Package>> ParseInstalled(absl::string_view text,
-                                                    const std::string& source) {
+namespace {
+
+// The packages of which `wanted` takes the state.
+absl::StatusOr<std::vector<Package>> ParseStatus(absl::string_view text, const std::string& source,
+                                                 bool (*wanted)(absl::string_view state)) {
   std::vector<Package> packages;
   SHOAL_RETURN_IF_ERROR(ForEachStanza(text, source, [&](const Stanza& stanza) -> absl::Status {
     // Three words: what the administrator wants, an error flag, the state.
@@ -247,12 +250,26 @@ absl::StatusOr<std::vector<Package>> ParseInstalled(absl::string_view text,
       return absl::InvalidArgumentError(
           absl::StrCat(source, ":", stanza.line, ": a package without its three words of Status"));
     }
-    if (status[2] != "installed") return absl::OkStatus();
+    if (!wanted(status[2])) return absl::OkStatus();
     SHOAL_ASSIGN_OR_RETURN(Package package, PackageOf(stanza, source));
     packages.push_back(std::move(package));
     return absl::OkStatus();
   }));
   return packages;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Package>> ParseInstalled(absl::string_view text,
+                                                    const std::string& source) {
+  return ParseStatus(text, source, [](absl::string_view state) { return state == "installed"; });
+}
+
+absl::StatusOr<std::vector<Package>> ParseUnpacked(absl::string_view text,
+                                                   const std::string& source) {
+  return ParseStatus(text, source, [](absl::string_view state) {
+    return state != "not-installed" && state != "config-files" && state != "half-installed";
+  });
 }
 
 absl::StatusOr<std::vector<Package>> ReadInstalled(const std::string& path) {

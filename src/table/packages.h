@@ -46,6 +46,9 @@ absl::StatusOr<std::vector<Package>> ParsePackages(absl::string_view text,
 // too.
 absl::StatusOr<std::vector<Package>> ParseInstalled(absl::string_view text,
                                                     const std::string& source);
+// Also those that are unpacked but not configured, or wait for triggers: their files are there.
+absl::StatusOr<std::vector<Package>> ParseUnpacked(absl::string_view text,
+                                                   const std::string& source);
 absl::StatusOr<std::vector<Package>> ReadInstalled(
     const std::string& path = "/var/lib/dpkg/status");
 

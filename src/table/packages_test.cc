@@ -151,6 +151,21 @@ TEST(ParseInstalled, TakesWhatIsInstalled) {
               StatusIs(kInvalid, "status:1"));
 }
 
+TEST(ParseUnpacked, TakesWhatHasItsFilesOnDisk) {
+  std::string text;
+  for (const char* state :
+       {"not-installed", "config-files", "half-installed", "unpacked", "half-configured",
+        "triggers-awaited", "triggers-pending", "installed"}) {
+    absl::StrAppend(&text, "Package: ", state, "\nStatus: install ok ", state,
+                    "\nArchitecture: all\nVersion: 1\n\n");
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Package> packages, ParseUnpacked(text, "status"));
+  std::vector<std::string> names;
+  for (const Package& package : packages) names.push_back(package.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"unpacked", "half-configured", "triggers-awaited",
+                                             "triggers-pending", "installed"}));
+}
+
 TEST(CandidateVersions, TakesTheNewestOfTheHighestPriority) {
   const std::vector<IndexedPackage> indexed = {
       {{"a", "1.9", "amd64"}, 500},    {{"a", "1.10", "amd64"}, 500},
