@@ -40,7 +40,7 @@ LAYERS = {
     "pir/sets": ["base", "parallel", "pir", "pir/aes", "pir/rlwe", "storage", "wire"],
     "pir/registry": ["pir", "pir/lwe", "pir/rlwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
-    "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
+    "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "signature", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "storage", "table", "wire"],
     "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],

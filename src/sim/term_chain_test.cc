@@ -318,7 +318,7 @@ TEST_F(TermChainTest, AnOlderRefreshIsNotAnsweredAgain) {
 TEST_F(TermChainTest, AnotherLayoutEndsTheTerm) {
   Enrolled enrolled = Enrol({1, 2});
   NextEpoch(kRows, kRowBytes, /*places=*/1);
-  EXPECT_THAT(deployment_.RunRefresh(enrolled.id()), StatusIs(kRefused, "party 1"));
+  EXPECT_THAT(deployment_.RunRefresh(enrolled.id()), StatusIs(kRefused, "other places of keys"));
   NextEpoch(kRows + 1, kRowBytes);
   EXPECT_THAT(deployment_.RunRefresh(enrolled.id()), StatusIs(kNotFound, "other number or size"));
   NextEpoch(kRows, kRowBytes + 1);
