@@ -99,7 +99,7 @@ def lay_out(tree, programs, commit, seconds, root):
         for file in glob.glob(f"{tree}/{folder}/{pattern}"):
             shutil.copyfile(file, f"{root}/{to}/{os.path.basename(file)}")
     os.makedirs(f"{root}/units")
-    for name in ("shoal-watch.service", "shoal-watch.timer"):  # a user's, who enables them
+    for name in ("shoal-watch.service", "shoal-watch.timer"):  # a user's, who copies and enables them
         with open(f"{tree}/configs/{name}", encoding="utf-8") as file:
             write(f"{root}/units/{name}", packaged_unit(file.read()))
     os.chmod(f"{root}/scripts/local-chain", 0o755)

@@ -270,9 +270,9 @@ class PackagesTest(unittest.TestCase):
                 self.assertTrue(os.access(folder + command, os.X_OK))
             # Those of a user who watches keys.
             subprocess.run(["dpkg-deb", "--extract", self.one("shoal_*.deb"), folder], check=True)
-            with open(f"{folder}/usr/lib/systemd/user/shoal-watch.service", encoding="utf-8") as file:
+            with open(f"{folder}/usr/share/doc/shoal/examples/shoal-watch.service", encoding="utf-8") as file:
                 self.assertIn("\nExecStart=/usr/bin/shoal watch --file ", file.read())
-            self.assertTrue(os.path.exists(f"{folder}/usr/lib/systemd/user/shoal-watch.timer"))
+            self.assertTrue(os.path.exists(f"{folder}/usr/share/doc/shoal/examples/shoal-watch.timer"))
             # What the comments of the default file propose is what the unit reads.
             with open(f"{folder}/etc/default/shoald", encoding="utf-8") as file:
                 proposed = re.findall(r"^#(\w+)=", file.read(), flags=re.MULTILINE)
