@@ -100,8 +100,7 @@ def lay_out(tree, programs, commit, seconds, root):
             shutil.copyfile(file, f"{root}/{to}/{os.path.basename(file)}")
     os.makedirs(f"{root}/units")
     for name in ("shoal-watch.service", "shoal-watch.timer"):  # a user's, who copies and enables them
-        with open(f"{tree}/configs/{name}", encoding="utf-8") as file:
-            write(f"{root}/units/{name}", packaged_unit(file.read()))
+        shutil.copyfile(f"{tree}/configs/{name}", f"{root}/units/{name}")
     os.chmod(f"{root}/scripts/local-chain", 0o755)
     _lay_out_library(tree, programs, root)
     write_pages(tree, programs, time.strftime("%Y-%m-%d", time.gmtime(seconds)), root)
