@@ -80,6 +80,7 @@ struct Terms::Term {
 
   // Held while files of the term are written or erased.
   Mutex storing ABSL_ACQUIRED_BEFORE(mutex);
+  bool files_erased ABSL_GUARDED_BY(storing) = false;
   // Held briefly, never over a disk.
   mutable Mutex mutex;
   // Counts the refreshes that were begun. Sources of earlier ones fail.
@@ -779,6 +780,7 @@ void Terms::Erase(const TermPointer& term, absl::string_view why) {
     term->before = {};
   }
   const MutexLock storing(term->storing);
+  term->files_erased = true;
   const uint64_t counter = term->counter();
   // The keys first: without them the rest is noise. What cannot be erased now is at the next start,
   // which finds that the term has ended.
@@ -851,10 +853,7 @@ absl::StatusOr<Terms::Known> Terms::Find(const Digest& round_id) const {
 absl::Status Terms::StoreRefresh(const wire::SignedRefreshHeader& refresh) {
   SHOAL_ASSIGN_OR_RETURN(const TermPointer term, CheckSigned(refresh));
   const MutexLock storing(term->storing);
-  {
-    const MutexLock lock(term->mutex);
-    if (term->erased) return absl::NotFoundError("the term has ended");
-  }
+  if (term->files_erased) return absl::NotFoundError("the term has ended");
   SHOAL_RETURN_IF_ERROR(NoEndOfTheTerm(WriteFileAtomically(Path(term->counter(), kRefreshSuffix),
                                                            AsBytes(refresh.SerializeAsString()),
                                                            FileMode::kPrivate)));
