@@ -42,17 +42,8 @@ mkdir "$TEST_TMPDIR/lib"
 cp src/libshoal/libshoal.so "$TEST_TMPDIR/lib/libshoal.so.1"
 export SHOAL_LIBRARY=$TEST_TMPDIR/lib/libshoal.so.1
 
-# Ports that no other test is given: this and the processes that it starts hold the lock of their block (FreePorts in
-# src/sim/processes.h).
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-locks=/tmp/shoal-ports-$UID
-mkdir -p -m 700 "$locks"
-while :; do
-  port=$((20000 + RANDOM % 1200 * 10))
-  exec 9>"$locks/$port"
-  flock --nonblock 9 || continue
-  taken "$port" || taken $((port + 1)) || taken $((port + 2)) || break
-done
+source scripts/free-ports.sh
+free_ports 3
 chain=$TEST_TMPDIR/chain
 for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TEST_TMPDIR/records.tsv"
 printf 'bytes-\\xff\t\\xff\\x00\\xfe\n' >>"$TEST_TMPDIR/records.tsv"

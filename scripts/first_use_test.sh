@@ -4,6 +4,7 @@
 # mistakes that people make, each of which must be answered with what was found and what to do.
 set -euo pipefail
 export PATH=$PWD/src/shoal:$PWD/src/shoald:$PATH
+source scripts/free-ports.sh
 cd "$TEST_TMPDIR"
 parties=(alice bob carol)
 declare -A pid=()
@@ -23,16 +24,7 @@ says() {
   grep -q -F -- "$want" said || fail "'$*' does not say '$want': $(cat said)"
 }
 
-# Ports that no other test is given (FreePorts in src/sim/processes.h).
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-locks=/tmp/shoal-ports-$UID
-mkdir -p -m 700 "$locks"
-while :; do
-  port=$((20000 + RANDOM % 1200 * 10))
-  exec 9>"$locks/$port"
-  flock --nonblock 9 || continue
-  taken "$port" || taken $((port + 1)) || taken $((port + 2)) || taken $((port + 3)) || break
-done
+free_ports 4
 
 # --- the ceremony ---
 cat >settings.textproto <<SETTINGS

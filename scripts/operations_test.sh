@@ -9,6 +9,7 @@ present=$PWD/src/shoal:$PWD/src/shoald:$PATH
 before=${SHOAL_BEFORE:-}
 doc=$PWD/docs/operations.md
 sample=$PWD/configs/roster.settings.textproto
+source scripts/free-ports.sh
 cd "$TEST_TMPDIR"
 parties=(alice bob carol)
 declare -A pid=() number=([alice]=1 [bob]=2 [carol]=3)
@@ -79,17 +80,7 @@ ask() {
 }
 healthy() { (cd "${1:-client}" && shoal status --config client.textproto --parties); }
 
-# Ports that no other test is given: this and the processes that it starts hold the lock of their block
-# (FreePorts in src/sim/processes.h).
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-locks=/tmp/shoal-ports-$UID
-mkdir -p -m 700 "$locks"
-while :; do
-  port=$((20000 + RANDOM % 1200 * 10))
-  exec 9>"$locks/$port"
-  flock --nonblock 9 || continue
-  taken "$port" || taken $((port + 1)) || taken $((port + 2)) || break
-done
+free_ports 3
 
 mkdir anybody client "${parties[@]}"
 

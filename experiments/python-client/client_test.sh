@@ -17,17 +17,8 @@ fail() { echo "client_test: $*" >&2; tail -n 20 "$chain"/party-?.log >&2; exit 1
 # The client stays small enough to be read in one sitting.
 [ "$(cat "$here"/{client,row_versions}.py | wc -l)" -le 440 ] || fail "the client has more than 440 lines"
 
-# Ports that no other test is given: this and the processes that it starts hold the lock of their block
-# (FreePorts in src/sim/processes.h).
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-locks=/tmp/shoal-ports-$UID
-mkdir -p -m 700 "$locks"
-while :; do
-  port=$((20000 + RANDOM % 1200 * 10))
-  exec 9>"$locks/$port"
-  flock --nonblock 9 || continue
-  taken "$port" || taken $((port + 1)) || taken $((port + 2)) || break
-done
+source scripts/free-ports.sh
+free_ports 3
 
 for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TEST_TMPDIR/records.tsv"
 printf 'a key of several words\tfound\n' >>"$TEST_TMPDIR/records.tsv"

@@ -14,17 +14,8 @@ cleanup() { scripts/local-chain stop "$chain" || true; }
 trap cleanup EXIT
 fail() { echo "watch_test: $*" >&2; tail -n 20 "$chain"/party-?.log >&2; exit 1; }
 
-# Ports that no other test is given: this and the processes that it starts hold the lock of their block
-# (FreePorts in src/sim/processes.h).
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-locks=/tmp/shoal-ports-$UID
-mkdir -p -m 700 "$locks"
-while :; do
-  port=$((20000 + RANDOM % 1200 * 10))
-  exec 9>"$locks/$port"
-  flock --nonblock 9 || continue
-  taken "$port" || taken $((port + 1)) || taken $((port + 2)) || break
-done
+source scripts/free-ports.sh
+free_ports 3
 
 records() { for i in $(seq 100); do printf 'key-%d\tvalue %d of epoch %d\n' "$i" "$i" $((i % 10 == 7 ? $1 : 1)); done; }
 records 1 >"$TEST_TMPDIR/records.tsv"

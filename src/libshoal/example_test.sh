@@ -40,17 +40,8 @@ link=(-I "$work/include" -L "$work/lib" -Wl,-rpath,"$work/lib" -lshoal)
 cc -std=c99 -Wall -Wextra -pedantic -Werror src/libshoal/example.c -o "$work/example" "${link[@]}"
 cc -std=gnu99 -Wall -Wextra -Werror src/libshoal/misuse.c -o "$work/misuse" "${link[@]}" -pthread
 
-# Ports that no other test is given: this and the processes that it starts hold the lock of their
-# block (FreePorts in src/sim/processes.h).
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-locks=/tmp/shoal-ports-$UID
-mkdir -p -m 700 "$locks"
-while :; do
-  port=$((20000 + RANDOM % 1200 * 10))
-  exec 9>"$locks/$port"
-  flock --nonblock 9 || continue
-  taken "$port" || taken $((port + 1)) || taken $((port + 2)) || break
-done
+source scripts/free-ports.sh
+free_ports 3
 
 for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$work/records.tsv"
 scripts/local-chain create "$chain" --parties 2 --port "$port" --protect lookup --pad 8 \
