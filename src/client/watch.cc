@@ -56,11 +56,29 @@ absl::StatusOr<bool> ReadRecord(const std::string& path, Record& record) {
   return true;
 }
 
+// Wipes the seeds of the record when it goes out of scope.
+auto WipeSeeds(EnrolledRecord& record) {
+  return absl::MakeCleanup(
+      [&record] { sodium_memzero(record.mutable_seeds()->data(), record.seeds().size()); });
+}
+
 }  // namespace
 
 struct Watch::Term {
+  explicit Term(const EnrolledRecord& record)
+      : header(record.header()),
+        id(round::RoundId(header.header())),
+        manifest(record.manifest()),
+        rows(record.rows().begin(), record.rows().end()),
+        slots(record.slots().begin(), record.slots().end()),
+        rising(rows) {
+    const BytesView kept = AsBytes(record.seeds());
+    seeds.assign(kept.begin(), kept.end());
+    std::ranges::sort(rising);
+  }
+
   wire::SignedHeader header;
-  Digest id = {};
+  Digest id;
   wire::SignedManifest manifest;
   std::vector<uint32_t> rows, slots;
   std::vector<uint32_t> rising;  // the rows
@@ -220,25 +238,15 @@ absl::Status Watch::Load() {
   const std::string path = path_ + std::string(kTermSuffix);
   SHOAL_ASSIGN_OR_RETURN(const bool has_term, ReadRecord(path, record));
   if (!has_term) return absl::OkStatus();
-  const auto wipe = absl::MakeCleanup(
-      [&] { sodium_memzero(record.mutable_seeds()->data(), record.seeds().size()); });
+  const auto wipe = WipeSeeds(record);
   if (environment_.clock->NowSeconds() >= record.header().header().term_expires_s()) {
     return WipeFile(path);
   }
-  auto term = std::make_unique<Term>();
-  term->header = record.header();
-  term->id = round::RoundId(term->header.header());
-  term->manifest = record.manifest();
-  term->rows.assign(record.rows().begin(), record.rows().end());
-  term->slots.assign(record.slots().begin(), record.slots().end());
-  const BytesView seeds = AsBytes(record.seeds());
-  term->seeds.assign(seeds.begin(), seeds.end());
+  auto term = std::make_unique<Term>(record);
   if (term->rows.empty() || term->rows.size() != term->slots.size() ||
       term->seeds.size() != Seed::size() * term->parties() * term->slots.size()) {
     return Annotate(Damaged("the term"), path);
   }
-  term->rising = term->rows;
-  std::ranges::sort(term->rising);
   term_ = std::move(term);
   return absl::OkStatus();
 }
@@ -268,19 +276,9 @@ absl::Status Watch::Store(const Enrolled& enrolled, const table::Manifest& manif
   record.mutable_rows()->Add(enrolled.rows.begin(), enrolled.rows.end());
   record.mutable_slots()->Add(enrolled.slots.begin(), enrolled.slots.end());
   record.set_seeds(ToString(enrolled.seeds));
-  const absl::Status written = WriteRecord(path_ + std::string(kTermSuffix), record);
-  sodium_memzero(record.mutable_seeds()->data(), record.seeds().size());
-  SHOAL_RETURN_IF_ERROR(written);
-  auto term = std::make_unique<Term>();
-  term->header = enrolled.header;
-  term->id = round::RoundId(term->header.header());
-  term->manifest = manifest.wire();
-  term->rows.assign(enrolled.rows.begin(), enrolled.rows.end());
-  term->slots.assign(enrolled.slots.begin(), enrolled.slots.end());
-  term->seeds.assign(enrolled.seeds.begin(), enrolled.seeds.end());
-  term->rising = term->rows;
-  std::ranges::sort(term->rising);
-  term_ = std::move(term);
+  const auto wipe = WipeSeeds(record);
+  SHOAL_RETURN_IF_ERROR(WriteRecord(path_ + std::string(kTermSuffix), record));
+  term_ = std::make_unique<Term>(record);
   return absl::OkStatus();
 }
 
