@@ -51,7 +51,8 @@ absl::Status FeedFile(const std::string& path, KeyLines& cutter) {
 
 }  // namespace
 
-absl::StatusOr<CommandKeys> CommandKeys::Make(const cli::Values& values, cli::Io& io) {
+absl::StatusOr<CommandKeys> CommandKeys::Read(absl::string_view command, const cli::Values& values,
+                                              cli::Io& io) {
   CommandKeys keys;
   keys.escapes_ = values.count("escapes") > 0;
   keys.words_ = cli::TextsOf(values, "key");
@@ -66,6 +67,9 @@ absl::StatusOr<CommandKeys> CommandKeys::Make(const cli::Values& values, cli::Io
     }
     keys.sources_.push_back(std::move(source));
   }
+  SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
+  if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
+  for (const std::string& note : keys.notes_) io.err << command << ": " << note << '\n';
   return keys;
 }
 

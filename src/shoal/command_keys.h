@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
 #include "src/cli/command.h"
 #include "src/client/retrieval.h"
@@ -20,16 +21,19 @@ namespace shoal::commands {
 // Input that can be read only once (standard input, a pipe) is held in memory.
 class CommandKeys final : public client::Keys {
  public:
-  // The options `key`, `file` and `escapes`.
-  static absl::StatusOr<CommandKeys> Make(const cli::Values& values, cli::Io& io);
+  // No keys.
+  CommandKeys() = default;
+  // The options `key`, `file` and `escapes`. Reads all keys once, so that mistakes in the input are
+  // found before a connection is made: a usage error if there is no key, and the errors of ForEach.
+  // `command` is who says what was left out, on standard error.
+  static absl::StatusOr<CommandKeys> Read(absl::string_view command, const cli::Values& values,
+                                          cli::Io& io);
 
   // INVALID_ARGUMENT for what is no key; errors of the files.
   absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override;
 
   // The number of keys in the last complete reading.
   uint64_t count() const { return count_; }
-  // What that reading left out of the keys, for people.
-  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   struct Source {
@@ -41,7 +45,7 @@ class CommandKeys final : public client::Keys {
   std::vector<std::string> words_;
   std::vector<Source> sources_;
   uint64_t count_ = 0;
-  std::vector<std::string> notes_;
+  std::vector<std::string> notes_;  // what that reading left out of the keys, for people
 };
 
 // `key`, `file` and `escapes`.

@@ -194,13 +194,9 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   if (obtain && (ahead == 0 || ahead > client::kMaxPadTo)) {
     return cli::UsageError(absl::StrCat("--obtain: 1 to ", client::kMaxPadTo, " slots"));
   }
-  if (!obtain && !asks) return cli::UsageError("no keys: give some, or --file FILE");
-  SHOAL_ASSIGN_OR_RETURN(CommandKeys keys, CommandKeys::Make(values, io));
+  CommandKeys keys;
   if (!obtain) {
-    // Finds mistakes in the input before a connection is made.
-    SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
-    if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
-    for (const std::string& note : keys.notes()) io.err << "shoal query: " << note << '\n';
+    SHOAL_ASSIGN_OR_RETURN(keys, CommandKeys::Read("shoal query", values, io));
   }
   Output output(cli::TextOr(values, "output", ""), io.out);
   SHOAL_RETURN_IF_ERROR(output.Check());

@@ -167,9 +167,6 @@ void TellWatched(const client::Client::Watched& watched, uint64_t now_s, Console
 
 absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json, JsonWanted(values, "tsv"));
-  if (cli::TextsOf(values, "key").empty() && cli::TextsOf(values, "file").empty()) {
-    return cli::UsageError("no keys: give some, or --file FILE");
-  }
   const bool again = values.count("every") > 0;
   const uint64_t every_s = cli::NumberOr(values, "every", 0);
   if (again && (every_s < kLeastEveryS || every_s > kMostEveryS)) {
@@ -181,10 +178,7 @@ absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::
     return cli::UsageError(absl::StrCat("--wait: 1 to ", kMostEveryS, " seconds"));
   }
   SHOAL_ASSIGN_OR_RETURN(const client::BeyondPhi beyond_phi, BeyondPhiOf(values));
-  SHOAL_ASSIGN_OR_RETURN(CommandKeys keys, CommandKeys::Make(values, io));
-  SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
-  if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
-  for (const std::string& note : keys.notes()) io.err << "shoal watch: " << note << '\n';
+  SHOAL_ASSIGN_OR_RETURN(CommandKeys keys, CommandKeys::Read("shoal watch", values, io));
   SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
   // A reader that has gone away is an error like any other, and not the end of the process: a
   // device that dies when it has news would show that.
