@@ -29,9 +29,7 @@ void SystemRandom::Fill(MutableBytes out) {
 
 SeededRandom::SeededRandom(BytesView seed, absl::string_view domain, uint64_t stream) {
   SHOAL_CHECK(InitSodium());
-  Digest key = DeriveKey(seed, domain, stream);
-  key_ = Seed(key);
-  sodium_memzero(key.data(), key.size());
+  key_ = SeedOf(DeriveKey(seed, domain, stream));
 }
 
 void SeededRandom::Refill() {

@@ -51,6 +51,13 @@ class SecretArray {
 
 using Seed = SecretArray<32>;
 
+// The seed with the bytes of a secret digest, which is wiped: SeedOf(DeriveKey(..)).
+inline Seed SeedOf(Digest digest) {
+  Seed seed(digest);
+  sodium_memzero(digest.data(), digest.size());
+  return seed;
+}
+
 // An allocator that wipes memory before it frees it: for vectors of secrets.
 template <typename T>
 struct WipingAllocator {

@@ -1,7 +1,6 @@
 #include "src/round/refresh.h"
 
 #include "absl/strings/str_cat.h"
-#include "sodium.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 
@@ -47,10 +46,7 @@ absl::Status VerifyRefresh(const wire::SignedRefreshHeader& signed_header, const
 }
 
 Seed TermSeed(BytesView seed, const Digest& round_id) {
-  Digest out = Transcript("shoal term seed v1", seed).Blob(round_id).Finish();
-  Seed kept(out);
-  sodium_memzero(out.data(), out.size());
-  return kept;
+  return SeedOf(Transcript("shoal term seed v1", seed).Blob(round_id).Finish());
 }
 
 Digest RefreshMasksId(const wire::RefreshHeader& header, const RefreshTag& tag) {

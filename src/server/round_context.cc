@@ -7,10 +7,7 @@ namespace shoal::server {
 namespace {
 
 Seed KeyOf(const Seed& root, absl::string_view domain) {
-  Digest key = DeriveKey(root.view(), domain);
-  Seed out(key);
-  sodium_memzero(key.data(), key.size());
-  return out;
+  return SeedOf(DeriveKey(root.view(), domain));
 }
 
 }  // namespace

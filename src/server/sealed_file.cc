@@ -31,10 +31,7 @@ uint64_t FileBytes(uint64_t bytes) {
 }
 
 Seed KeyOf(const Seed& key, uint64_t bytes) {
-  Digest derived = DeriveKey(key.view(), "shoal sealed file v1", bytes);
-  Seed out(derived);
-  sodium_memzero(derived.data(), derived.size());
-  return out;
+  return SeedOf(DeriveKey(key.view(), "shoal sealed file v1", bytes));
 }
 
 }  // namespace

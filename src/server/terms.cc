@@ -38,13 +38,6 @@ constexpr size_t kChunk = 1024;
 // Bytes of answers that are made at a time.
 constexpr size_t kPieceBytes = 2 << 20;
 
-Seed Derive(BytesView secret, absl::string_view domain) {
-  Digest key = DeriveKey(secret, domain);
-  Seed out(key);
-  sodium_memzero(key.data(), key.size());
-  return out;
-}
-
 // Where a term's arrays are in its data file:
 //   seeds  32 bytes for every used position: its term seed, zeros if the position is dead
 //   back    4 bytes for every query that was forwarded, in the order of the message: the number of
@@ -104,10 +97,10 @@ struct Terms::Term {
     return absl::FailedPreconditionError("the term has ended, or its refresh was begun again");
   }
   void SetKeys(BytesView term_key) {
-    tag_key = Derive(term_key, "shoal term tag v1");
-    input_key = Derive(term_key, "shoal term input v1");
-    output_key = Derive(term_key, "shoal term output v1");
-    dead_key = Derive(term_key, "shoal term dead answers v1");
+    tag_key = SeedOf(DeriveKey(term_key, "shoal term tag v1"));
+    input_key = SeedOf(DeriveKey(term_key, "shoal term input v1"));
+    output_key = SeedOf(DeriveKey(term_key, "shoal term output v1"));
+    dead_key = SeedOf(DeriveKey(term_key, "shoal term dead answers v1"));
   }
 };
 
@@ -180,10 +173,8 @@ class Terms::Outgoing : public RefreshAnswers {
         mac_(term_->output_key.view(), "shoal refresh output v1"),
         digest_(mac_),
         report_(std::move(report)) {
-    Digest key =
-        Transcript("shoal refresh dead answers v1", term_->dead_key.view()).Blob(masks_).Finish();
-    dead_key_ = Seed(key);
-    sodium_memzero(key.data(), key.size());
+    dead_key_ = SeedOf(
+        Transcript("shoal refresh dead answers v1", term_->dead_key.view()).Blob(masks_).Finish());
     report_.set_bytes_out(size());
   }
 
