@@ -1,13 +1,14 @@
 #!/usr/bin/env node
-// Builds what is in this folder, by the packages of the lock file, in a folder of its own: nothing is
-// written beside the sources.
+// Builds what browsers get from this folder, by the packages of the lock file, in a folder of its own:
+// nothing is written beside the sources.
 //
-//   node web/build.mjs OUT            OUT/gen: the messages, from src/wire/*.proto
+//   node web/build.mjs OUT            OUT/dist: the page, its style and its bundle, as shipped in web/dist
 //   node web/build.mjs OUT --tests    also OUT/tests: the programs of web/test, for Node
 //   node web/build.mjs OUT --check    also checks all types
 //
-// scripts/setup --test installs the packages.
+// scripts/setup --test installs the packages. The same sources give the same bytes, wherever OUT is.
 import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import * as path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -26,7 +27,7 @@ if (!fs.existsSync(packages)) {
 }
 const work = path.resolve(out);
 fs.mkdirSync(path.join(work, "gen"), { recursive: true });
-for (const name of ["client", "test", "tsconfig.json"]) {
+for (const name of ["client", "page", "test", "tsconfig.json"]) {
   fs.cpSync(path.join(here, name), path.join(work, name), { recursive: true });
 }
 if (!fs.existsSync(path.join(work, "node_modules"))) {
@@ -54,6 +55,22 @@ const common = {
   // Links are not followed: names in the bundle must not depend on where the packages lie.
   preserveSymlinks: true,
 };
+const dist = path.join(work, "dist");
+await esbuild.build({
+  ...common,
+  entryPoints: { shoal: "page/main.ts" },
+  outdir: dist,
+  target: ["es2022"],
+  minify: true,
+  legalComments: "eof",
+});
+fs.copyFileSync(path.join(here, "page/style.css"), path.join(dist, "style.css"));
+// The page names the digest of its program, so that a page kept by somebody runs no other.
+const digest = createHash("sha384").update(fs.readFileSync(path.join(dist, "shoal.js"))).digest("base64");
+const html = fs.readFileSync(path.join(here, "page/index.html"), "utf8");
+if (!html.includes("INTEGRITY")) throw new Error("page/index.html has no place for the digest");
+fs.writeFileSync(path.join(dist, "index.html"), html.replace("INTEGRITY", `sha384-${digest}`));
+
 if (flags.includes("--tests")) {
   await esbuild.build({
     ...common,

@@ -1,0 +1,297 @@
+// The page in headless Chromium, against three real parties, with every link captured:
+//   node page.mjs PACKAGES RECORDS OUT START..
+// PACKAGES has playwright-core and axe-core, RECORDS is the table (TSV), OUT is for screenshots, and START
+// is the command that starts the chain and the page's server, with the ports of the environment:
+// PORT + 1 and PORT + 2 are where the roster has parties 2 and 3, PORT + 5 and PORT + 6 where they are.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import * as fs from "node:fs";
+import { createRequire } from "node:module";
+import * as readline from "node:readline";
+import type { Browser, Page } from "playwright-core";
+import { Capture } from "./capture.ts";
+
+const [packages, records, out, ...start] = process.argv.slice(2);
+const from = createRequire(`${packages}/any.js`);
+const { chromium } = from("playwright-core") as typeof import("playwright-core");
+const axe = fs.readFileSync(from.resolve("axe-core/axe.min.js"), "utf8");
+const port = Number(process.env["PORT"]);
+const table = new Map(
+  fs.readFileSync(records!, "utf8").trimEnd().split("\n").map((line) => line.split("\t") as [string, string]),
+);
+
+const links = { toParty2: new Capture(), toParty3: new Capture(), toPage: new Capture() };
+const problems: string[] = [];
+
+function watch(page: Page): void {
+  page.on("pageerror", (error) => problems.push(String(error)));
+  page.on("console", (message) => {
+    if (message.type() === "error") problems.push(message.text());
+  });
+}
+
+const ready = (page: Page) => page.locator("#look-up:enabled").waitFor({ timeout: 60_000 });
+
+async function checked(page: Page, what: string): Promise<void> {
+  await page.evaluate(axe);
+  const found = (await page.evaluate("axe.run({ resultTypes: ['violations'] })")) as {
+    violations: { id: string; help: string; nodes: { html: string }[] }[];
+  };
+  assert.deepEqual(
+    found.violations.map((v) => `${v.id}: ${v.help}: ${v.nodes[0]?.html}`),
+    [],
+    what,
+  );
+}
+
+async function answers(page: Page): Promise<[string, string, string][]> {
+  const rows = await page.locator("#answers tbody tr").all();
+  return Promise.all(
+    rows.map(async (row) => (await row.locator("th, td").allTextContents()) as [string, string, string]),
+  );
+}
+
+const numberIn = (text: string) => Number(/([\d,]+) *(?:$|[a-z,])/.exec(text)![1]!.replaceAll(",", ""));
+
+async function seen(page: Page, party: number, what: string): Promise<string> {
+  return (await page.locator(`#party-${party} [data-seen=${what}]`).innerText()).trim();
+}
+
+/** The bodies of the frames that went to the page's server, by type. */
+function framesIn(capture: Buffer): { type: number; control: Buffer; bytes: number }[] {
+  const frames = [];
+  for (let at = capture.indexOf("SHL2"); at >= 0; at = capture.indexOf("SHL2", at)) {
+    const size = capture.readUInt32LE(at + 8);
+    frames.push({
+      type: capture.readUInt16LE(at + 4),
+      control: capture.subarray(at + 20, at + 20 + size),
+      bytes: 20 + size,
+    });
+    at += 20 + size;
+  }
+  return frames;
+}
+
+/** Exactly `bulk`, and what TLS, the frames around it and signs of life add: not more than a hundredth. */
+function carries(what: string, bytes: number, bulk: number): void {
+  assert.ok(bytes >= bulk, `${what}: ${bytes} bytes cannot carry ${bulk}`);
+  assert.ok(bytes < 1.01 * bulk + 30_000, `${what}: ${bytes} bytes are more than ${bulk} and what surrounds them`);
+}
+
+async function looksUp(page: Page): Promise<void> {
+  // By the keyboard alone: the first stop is the link to the lookup.
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate("document.activeElement.className"), "skip");
+  const keys = ["key-7", "no-such-key", "key-33"];
+  for (const key of keys) {
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate("document.activeElement.name"), "key");
+    await page.keyboard.press("Control+A");
+    await page.keyboard.type(key);
+  }
+  for (const link of Object.values(links)) link.clear();
+  await page.keyboard.press("Enter");
+  await page.locator("#seen").waitFor({ timeout: 60_000 });
+  await ready(page);
+  assert.match(await page.locator("#status").innerText(), /Every answer carries the signatures/);
+  assert.deepEqual(await answers(page), [
+    ["key-7", table.get("key-7"), "signed by all parties"],
+    ["no-such-key", "not in the table", "proved by a signed row"],
+    ["key-33", table.get("key-33"), "signed by all parties"],
+  ]);
+  assert.equal(await page.locator("#steps .done").count(), 6);
+}
+
+/** What the page says that the parties saw is what passed. */
+async function saysWhatPassed(page: Page): Promise<void> {
+  const up = framesIn(Buffer.concat(links.toPage.forward));
+  const upBytes = up.reduce((sum, frame) => sum + frame.bytes, 0);
+  assert.ok(upBytes < 10_000, `a lookup of 64 slots sends ${upBytes} bytes`);
+
+  // Party 1: the very message, in one request, and the very numbers.
+  assert.equal(numberIn(await seen(page, 1, "submission")), 5168);
+  const shown = (party: number) => page.locator(`#party-${party} details div div`).allTextContents();
+  const [message, ...slots] = await shown(1);
+  const submission = Buffer.from(message!.replace("message: ", ""), "hex");
+  assert.equal(submission.length, 5168);
+  const submitted = up.filter((frame) => frame.type === 20);
+  assert.equal(submitted.length, 1);
+  assert.ok(submitted[0]!.control.includes(submission), "another message was sent than is shown");
+  const numbers = Buffer.alloc(4 * 64);
+  slots.forEach((line, i) => numbers.writeUInt32LE(Number(/number (\d+)$/.exec(line)![1]), 4 * i));
+  assert.equal(slots.length, 64);
+  const queries = up.filter((frame) => frame.type === 21);
+  assert.equal(queries.length, 1);
+  assert.ok(queries[0]!.control.includes(numbers), "other numbers were sent than are shown");
+  // The rows are in nothing that was sent, nor are the onions of parties 2 and 3: they are sealed.
+  const [second, third] = [await shown(2), await shown(3)];
+  const sent = Buffer.concat(links.toPage.forward);
+  for (const line of [...second, ...third]) {
+    const onion = Buffer.from(/^[0-9a-f]+/.exec(line)![0], "hex");
+    assert.ok(onion.length === 80 || onion.length === 32);
+    assert.ok(!sent.includes(onion), "an onion is not sealed");
+  }
+  assert.equal(new Set([...second, ...third].map((line) => line.split(" ")[0])).size, 128);
+  for (const key of ["key-7", "no-such-key", "key-33"]) {
+    assert.ok(!sent.includes(key), "a key was sent");
+  }
+  const rows = new Set(third.map((line) => /row (\d+)$/.exec(line)![1]));
+  assert.equal(rows.size, 64, "rows are asked twice");
+
+  // Parties 2 and 3: lists as long as the page says, of onions as long as it says.
+  const into = await Promise.all([1, 2, 3].map(async (party) => numberIn(await seen(page, party, "in"))));
+  const noise = await Promise.all([1, 2].map(async (party) => numberIn(await seen(page, party, "noise"))));
+  assert.equal(into[0], 64);
+  assert.equal(into[1], 64 + noise[0]!);
+  assert.equal(into[2], into[1]! + noise[1]!);
+  const answerBytes = numberIn(await seen(page, 3, "answer"));
+  assert.equal(answerBytes, 64 + 48);
+  for (const [party, link] of [
+    [2, links.toParty2],
+    [3, links.toParty3],
+  ] as const) {
+    const onion = Number(/(\d+) bytes/.exec(await seen(page, party, "onion"))![1]);
+    assert.equal(onion, party === 2 ? 80 : 32);
+    const passed = link.bytes();
+    const n = into[party - 1]!;
+    carries(`to party ${party}`, passed.forward, n * (onion + 4));
+    carries(`from party ${party}`, passed.back, n * answerBytes);
+  }
+  const words = await page.locator("#noise-text").innerText();
+  assert.match(words, new RegExp(`got ${into[2]!.toLocaleString("en")} queries`));
+
+  // Every party has said of its stages what they took.
+  const stages = await page.locator(".stages").allInnerTexts();
+  assert.match(stages[0]!, /noise .* s, .*mixing .* s/);
+  assert.match(stages[1]!, /noise .* s, .*mixing .* s/);
+  assert.match(stages[2]!, /mixing .* s, .*answers .* s/);
+
+  // The other queries can be followed, by the keyboard too.
+  const before = await seen(page, 3, "tally");
+  await page.locator("#follow input").first().focus();
+  await page.keyboard.press("ArrowDown");
+  assert.notEqual(await seen(page, 3, "tally"), before);
+}
+
+async function looksGood(page: Page): Promise<void> {
+  await checked(page, "light");
+  await page.screenshot({ path: `${out}/wide.png`, fullPage: true });
+  await page.emulateMedia({ colorScheme: "dark", reducedMotion: "reduce" });
+  await checked(page, "dark");
+  await page.screenshot({ path: `${out}/dark.png`, fullPage: true });
+  await page.emulateMedia({ colorScheme: "light" });
+  await page.setViewportSize({ width: 360, height: 740 });
+  for (const details of await page.locator("details").all()) await details.locator("summary").click();
+  const width = await page.evaluate("document.documentElement.scrollWidth");
+  assert.equal(width, 360, "a narrow screen has to be scrolled sideways");
+  await checked(page, "narrow");
+  for (const details of await page.locator("details").all()) await details.locator("summary").click();
+  await page.screenshot({ path: `${out}/narrow.png`, fullPage: true });
+  await page.setViewportSize({ width: 1200, height: 900 });
+}
+
+async function spoils(page: Page): Promise<void> {
+  await page.locator("#spoil").focus();
+  await page.keyboard.press("Enter");
+  await page.locator("#verdicts .verdict-card").first().waitFor({ timeout: 120_000 });
+  await ready(page);
+  const cards = await page.locator("#verdicts .verdict-card").allInnerTexts();
+  assert.match(cards[0]!, /This page refused it[^]*row \d+: the signature does not match/);
+  assert.match(cards[1]!, /The client in C\+\+ refused it[^]*exit code 3/);
+  const shown = await answers(page);
+  assert.deepEqual(shown[0]!.slice(0, 2), ["key-7", "refused"]);
+  // The other rows are what they were. key-33 is in a row of its own.
+  assert.deepEqual(shown[2], ["key-33", table.get("key-33"), "signed by all parties"]);
+  await checked(page, "refused");
+  await page.screenshot({ path: `${out}/refused.png`, fullPage: true });
+  await page.locator("#honest").press("Enter");
+  await page.locator("#honest").waitFor({ state: "hidden", timeout: 60_000 });
+  await ready(page);
+  for (let attempt = 1; ; ++attempt) {
+    await page.locator("#look-up").press("Enter");
+    await page.locator("#look-up:disabled").waitFor();
+    await ready(page);
+    const status = await page.locator("#status").innerText();
+    if (/Every answer carries/.test(status)) break;
+    // A round that the last party's end took with it.
+    assert.ok(attempt < 3 && /round/.test(status), status);
+  }
+  assert.deepEqual((await answers(page))[0], ["key-7", table.get("key-7"), "signed by all parties"]);
+}
+
+/** Pages of others, other names, and altered files. */
+async function refuses(browser: Browser, url: string): Promise<void> {
+  const status = async (path: string, headers: Record<string, string>) => {
+    const context = await browser.newContext();
+    const answer = await context.request.post(url + path, { headers, data: "{}" });
+    await context.close();
+    return answer.status();
+  };
+  assert.equal(await status("play/honest", { Origin: "http://evil.example" }), 403);
+  assert.equal(await status("v1/call", { Origin: "http://evil.example" }), 403);
+  assert.equal(await status("v1/call", { Host: "evil.example" }), 403);
+  assert.equal(await status("v1/call", {}), 400);
+
+  const altered = async (path: string, body: (text: string) => string) => {
+    const page = await browser.newPage();
+    await page.route(`**/${path}`, async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, body: body(await response.text()) });
+    });
+    await page.goto(url);
+    return page;
+  };
+  // Keys that are not the parties': nothing can be asked.
+  const pins = await altered("pinned.textproto", (text) => {
+    const lines = text.split("\n");
+    return [lines[0], lines[2], lines[1], ...lines.slice(3)].join("\n");
+  });
+  await pins.getByText("trusts nobody here: roster: its parties are not the pinned ones").waitFor();
+  assert.ok(await pins.locator("#look-up").isDisabled());
+  await pins.close();
+  // Another program than the one that the page names is not run.
+  const program = await altered("shoal.js", (text) => `${text}\n`);
+  await program.waitForTimeout(500);
+  assert.match(await program.locator("#status").innerText(), /Asking the parties/);
+  await program.close();
+}
+
+async function main(): Promise<void> {
+  await links.toParty2.listen(port + 1, port + 5);
+  await links.toParty3.listen(port + 2, port + 6);
+  const server = spawn(start[0]!, start.slice(1), { stdio: ["ignore", "pipe", "inherit"] });
+  const browser = await chromium.launch({
+    executablePath: "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+  });
+  try {
+    const served = await new Promise<number>((resolve, reject) => {
+      server.once("exit", () => reject(new Error("the page's server did not start")));
+      readline.createInterface(server.stdout!).on("line", (line) => {
+        const match = /the page is at http:\/\/localhost:(\d+)\//.exec(line);
+        if (match) resolve(Number(match[1]));
+      });
+    });
+    const url = `http://localhost:${await links.toPage.listen(0, served)}/`;
+    const page = await (await browser.newContext({ viewport: { width: 1200, height: 900 } })).newPage();
+    watch(page);
+    await page.goto(url);
+    await ready(page);
+    await checked(page, "before a lookup");
+    await page.screenshot({ path: `${out}/start.png`, fullPage: true });
+    await looksUp(page);
+    await saysWhatPassed(page);
+    await looksGood(page);
+    await spoils(page);
+    assert.deepEqual(problems, []);
+    await refuses(browser, url);
+    console.log("the page does what it says");
+  } finally {
+    await browser.close();
+    server.kill("SIGTERM");
+    for (const link of Object.values(links)) link.close();
+  }
+}
+
+await main();
+process.exit(0);
