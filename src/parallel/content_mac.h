@@ -1,5 +1,6 @@
 // A keyed digest for very large byte strings, at the speed of the processor's carry-less
-// multiplication. With it a party notices that a repeated list differs from the first one.
+// multiplication: by a kernel of ours (ghash.h) where the machine has its instructions, otherwise
+// by OpenSSL. With it a party notices that a repeated list differs from the first one.
 //
 // The content is cut into chunks of a fixed size. A chunk's tag is its GMAC (NIST SP 800-38D:
 // AES-256-GCM of no plaintext, the chunk as additional data) under the chunk's number as nonce; the
@@ -25,13 +26,16 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
+#include "src/parallel/ghash.h"
 #include "src/parallel/thread_pool.h"
 
 struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
@@ -43,7 +47,7 @@ namespace shoal {
 // they are, and Combine.
 class ContentMac {
  public:
-  // Starting a tag costs about as much as 3 KiB of content. At a party of several machines up to a
+  // Starting a tag costs about as much as 10 KiB of content. At a party of several machines up to a
   // chunk passes from each machine to another one for each content (server/party_content.h).
   static constexpr size_t kDefaultChunkBytes = size_t{64} << 10;
 
@@ -83,15 +87,27 @@ class ContentMac {
   };
   using Context = std::unique_ptr<evp_cipher_ctx_st, FreeContext>;
 
+  // A tag that is being made. With a kernel, OpenSSL makes the tag of no bytes at all, which is
+  // what GMAC adds to the hash, and the rest is here.
+  struct OpenTag {
+    Context context;
+    SecretArray<GhashKernel::kBlockBytes> sum;
+    SecretArray<GhashKernel::kBlockBytes> begun;  // the first bytes of the next block
+    uint64_t bytes = 0;
+  };
   // Make one tag: BeginTag, AddToTag any number of times, EndTag.
-  Context BeginTag(uint64_t index) const;
-  static void AddToTag(evp_cipher_ctx_st* context, BytesView piece);
-  static Tag EndTag(evp_cipher_ctx_st* context);
+  OpenTag BeginTag(uint64_t index) const;
+  void AddToTag(OpenTag& tag, BytesView piece) const;
+  Tag EndTag(OpenTag& tag) const;
+  void AddBlocks(OpenTag& tag, const uint8_t* blocks, size_t n) const;
 
   std::string domain_;
   size_t chunk_bytes_;
   Context keyed_;  // copied for every tag
   Seed combine_key_;
+  const GhashKernel* kernel_ = nullptr;
+  // Of the kernel; not read without one.
+  std::unique_ptr<SecretArray<GhashKernel::kTableBytes>> table_;
 };
 
 // Thread-compatible. The mac must outlive it.
@@ -103,6 +119,11 @@ class ContentMac::Stream {
   void Update(BytesView piece);
   // The same, but chunks that lie wholly in the piece are digested in parallel.
   void Update(BytesView piece, ThreadPool& pool);
+  // The same for a piece that `make(begin, end)` writes, range by range: each range is made just
+  // before it is digested, on the same thread, while it is in the cache. Ranges begin where the
+  // piece or a chunk does. Only for whole contents, or the first part.
+  void UpdateMade(BytesView piece, ThreadPool& pool,
+                  const std::function<void(size_t begin, size_t end)>& make);
   // Ends a whole content. Call it once.
   Digest Finish();
 
@@ -116,13 +137,15 @@ class ContentMac::Stream {
  private:
   // Keeps what belongs to head(); returns the rest.
   BytesView TakeHead(BytesView piece);
+  // Digests what follows the head, from the chunk that has begun on.
+  void Add(BytesView piece);
 
   const ContentMac* mac_;
   uint64_t first_chunk_;  // that begins in the part
   size_t head_left_;      // bytes of head() that are missing
   SecretVector<uint8_t> head_;
-  Context chunk_;          // null between chunks
-  size_t chunk_left_ = 0;  // missing bytes of the chunk
+  std::optional<OpenTag> chunk_;  // none between chunks
+  size_t chunk_left_ = 0;         // missing bytes of the chunk
   uint64_t total_bytes_ = 0;
   SecretVector<Tag> tags_;
   bool finished_ = false;

@@ -8,6 +8,7 @@
 #include "openssl/core_names.h"
 #include "openssl/evp.h"
 #include "src/base/hash.h"
+#include "src/base/instruction_set.h"
 #include "src/base/testing/test_random.h"
 
 namespace shoal {
@@ -74,6 +75,63 @@ TEST(ContentMacTest, IsWhatTheHeaderDefines) {
                                         .U64(content.size())
                                         .Blob(tags)
                                         .Finish());
+}
+
+// Parties of one deployment, and a party before and after it moved, have different processors.
+TEST(ContentMacTest, EveryInstructionSetGivesTheSameTags) {
+  const InstructionSet before = ActiveInstructionSet();
+  const Bytes key = Draw(1, 32), content = Draw(8, 5000);
+  TestRandom random(9);
+  UseInstructionSet(InstructionSet::kPortable);
+  const ContentMac portable(key, kDomain, content.size());
+  for (const InstructionSet set : kAllInstructionSets) {
+    if (!IsSupported(set)) continue;
+    UseInstructionSet(set);
+    const ContentMac mac(key, kDomain, content.size());
+    // A kernel takes 64 blocks at a time, then four, then what is left.
+    for (size_t bytes = 1; bytes <= content.size(); bytes += bytes < 150 ? 1 : 37) {
+      const BytesView chunk = BytesView(content).first(bytes);
+      ASSERT_EQ(mac.ChunkTag(bytes, chunk), portable.ChunkTag(bytes, chunk))
+          << NameOf(set) << ", " << bytes << " bytes";
+      ContentMac::Stream stream(mac);
+      for (size_t at = 0; at < bytes;) {
+        const size_t piece = std::min<size_t>(random.Below(600), bytes - at);
+        stream.Update(chunk.subspan(at, piece));
+        at += piece;
+      }
+      ASSERT_EQ(stream.Finish(), StreamOf(portable, chunk)) << NameOf(set) << ", " << bytes;
+    }
+    // Bits at both ends of the hash key and of blocks, where what falls out of a shift comes back.
+    for (const uint8_t bits : {0x00, 0x01, 0x80, 0xff}) {
+      ASSERT_EQ(mac.ChunkTag(0, Bytes(3000, bits)), portable.ChunkTag(0, Bytes(3000, bits)));
+    }
+    for (uint64_t seed = 10; seed < 40; ++seed) {
+      UseInstructionSet(InstructionSet::kPortable);
+      const ContentMac other(Draw(seed, 32), kDomain, content.size());
+      UseInstructionSet(set);
+      ASSERT_EQ(ContentMac(Draw(seed, 32), kDomain, content.size()).ChunkTag(0, content),
+                other.ChunkTag(0, content));
+    }
+  }
+  UseInstructionSet(before);
+}
+
+TEST(ContentMacTest, WhatIsMadeRangeByRangeIsDigestedAsItWasMade) {
+  const ContentMac mac(Draw(1, 32), kDomain, 64);
+  ThreadPool three(3);
+  TestRandom random(10);
+  for (const size_t bytes : {1, 63, 64, 65, 640, 3000}) {
+    const Bytes content = Draw(bytes, bytes);
+    Bytes piece;
+    ContentMac::Stream stream(mac);
+    for (size_t at = 0; at < bytes; at += piece.size()) {
+      piece.assign(std::min<size_t>(1 + random.Below(500), bytes - at), 0);
+      stream.UpdateMade(piece, three, [&](size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) piece[i] ^= content[at + i];  // once each
+      });
+    }
+    EXPECT_EQ(stream.Finish(), StreamOf(mac, content)) << bytes;
+  }
 }
 
 TEST(ContentMacTest, SameHoweverItIsCutAndWhoeverComputesIt) {
