@@ -205,16 +205,19 @@ size_t ConnectionsThatFit(size_t wanted) {
 }
 
 // The rounds of a party that the frontend has forgotten, or cannot reach, end by themselves; terms
-// at their time, which the lists do not shorten if nobody sends them.
+// at their time, which the lists do not shorten if nobody sends them. Terms sleep for hours, so
+// that a party that keeps some gives the system the memory that a refresh, or a round, has left.
 class Expiry {
  public:
   // `terms` may be null, and so may `next`, the link to the next party.
-  Expiry(server::Party* party, server::Terms* terms, RemoteLink* next)
-      : thread_([this, party, terms, next] {
-          while (Wait(std::chrono::seconds(1))) {
+  Expiry(server::Party* party, server::Terms* terms, RemoteLink* next, SpoolPlace* spools)
+      : thread_([this, party, terms, next, spools] {
+          constexpr int kGiveBackEvery = 60;
+          for (int seconds = 1; Wait(std::chrono::seconds(1)); ++seconds) {
             party->EndExpired();
             if (terms != nullptr) terms->EndExpired();
             if (next != nullptr) next->CloseEnded();
+            if (terms != nullptr && seconds % kGiveBackEvery == 0) spools->GiveBackUnused();
           }
         }) {}
   ~Expiry() {
@@ -862,7 +865,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   std::optional<OwnSteps> own_steps;
   std::unique_ptr<MachineControl> control;  // at one of several machines
   std::optional<AllSteps> all_steps;        // at party 1's head, if it has several
-  const Expiry expiry(party.get(), terms.get(), next.get());
+  const Expiry expiry(party.get(), terms.get(), next.get(), &spools);
   std::unique_ptr<server::Refreshes> refreshes;  // at party 1, if it keeps terms
   std::unique_ptr<ChainWatch> chain;
   std::unique_ptr<ClientService> clients;

@@ -64,32 +64,44 @@ uint64_t Scatter::BucketPlaces(size_t bucket) const {
 }
 
 absl::Status Scatter::Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool) {
-  SHOAL_CHECK(records.size() == places.size() * record_bytes_ && given_ == 0);
+  SHOAL_CHECK(records.size() == places.size() * record_bytes_);
+  return PutRecords(
+      places, [&](size_t i) { return records.data() + i * record_bytes_; }, pool);
+}
+
+absl::Status Scatter::PutSome(std::span<const uint32_t> numbers, std::span<const uint32_t> places,
+                              BytesView records, ThreadPool& pool) {
+  SHOAL_CHECK(numbers.size() == places.size());
+  const size_t count = records.size() / record_bytes_;
+  SHOAL_CHECK(std::ranges::all_of(numbers, [&](uint32_t number) { return number < count; }));
+  return PutRecords(
+      places, [&](size_t i) { return records.data() + numbers[i] * record_bytes_; }, pool);
+}
+
+template <typename RecordOf>
+absl::Status Scatter::PutRecords(std::span<const uint32_t> places, const RecordOf& record_of,
+                                 ThreadPool& pool) {
+  SHOAL_CHECK(given_ == 0);
   if (in_memory()) {
+    uint8_t* const to = spool_.memory().data();
     pool.ParallelFor(places.size(), std::max<size_t>(1, kChunkBytes / record_bytes_),
                      [&](size_t begin, size_t end) {
-                       PutInMemory(
-                           places.subspan(begin, end - begin),
-                           records.subspan(begin * record_bytes_, (end - begin) * record_bytes_));
+                       for (size_t i = begin; i < end; ++i) {
+                         if (places[i] == kNowhere) continue;
+                         SHOAL_CHECK(places[i] < places_);
+                         std::copy_n(record_of(i), record_bytes_, to + places[i] * record_bytes_);
+                       }
                      });
     return absl::OkStatus();
   }
   const size_t putters = places.size() < kChunkRecords ? 1 : std::min(pool.size(), kMostPutters);
   return pool.TryParallelFor(putters, 1, [&](size_t putter, size_t) {
-    return PutInBuckets(places, records, putter, putters);
+    return PutInBuckets(places, record_of, putter, putters);
   });
 }
 
-void Scatter::PutInMemory(std::span<const uint32_t> places, BytesView records) {
-  uint8_t* const to = spool_.memory().data();
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i] == kNowhere) continue;
-    SHOAL_CHECK(places[i] < places_);
-    std::copy_n(records.data() + i * record_bytes_, record_bytes_, to + places[i] * record_bytes_);
-  }
-}
-
-absl::Status Scatter::PutInBuckets(std::span<const uint32_t> places, BytesView records,
+template <typename RecordOf>
+absl::Status Scatter::PutInBuckets(std::span<const uint32_t> places, const RecordOf& record_of,
                                    size_t first, size_t of) {
   for (size_t i = 0; i < places.size(); ++i) {
     if (places[i] == kNowhere) continue;
@@ -100,8 +112,7 @@ absl::Status Scatter::PutInBuckets(std::span<const uint32_t> places, BytesView r
     const size_t at = waiting.size();
     waiting.resize(at + entry_bytes());
     StoreLe(waiting.data() + at, places[i]);
-    std::copy_n(records.data() + i * record_bytes_, record_bytes_,
-                waiting.data() + at + sizeof(uint32_t));
+    std::copy_n(record_of(i), record_bytes_, waiting.data() + at + sizeof(uint32_t));
     if (waiting.size() >= kFlushBytes) SHOAL_RETURN_IF_ERROR(Flush(number));
   }
   return absl::OkStatus();

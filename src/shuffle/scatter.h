@@ -39,6 +39,9 @@ class Scatter {
   // Puts the i-th record to places[i], or drops it if that is kNowhere. Each place is put at most
   // once. Errors of the file system.
   absl::Status Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool);
+  // Puts record numbers[i] of `records` to places[i]; the others are not looked at.
+  absl::Status PutSome(std::span<const uint32_t> numbers, std::span<const uint32_t> places,
+                       BytesView records, ThreadPool& pool);
 
   // Returns the records of the next places, from place 0 on: at least one record and at most some
   // megabytes, empty at the end. A place that was never put has arbitrary bytes. The caller may
@@ -74,10 +77,14 @@ class Scatter {
   static size_t EntryBytes(size_t record_bytes) { return record_bytes + sizeof(uint32_t); }
   size_t entry_bytes() const { return EntryBytes(record_bytes_); }
   uint64_t BucketPlaces(size_t bucket) const;
-  void PutInMemory(std::span<const uint32_t> places, BytesView records);
+  // record_of(i) is where the record for places[i] is.
+  template <typename RecordOf>
+  absl::Status PutRecords(std::span<const uint32_t> places, const RecordOf& record_of,
+                          ThreadPool& pool);
   // Handles the records for every `of`-th bucket from bucket `first` on.
-  absl::Status PutInBuckets(std::span<const uint32_t> places, BytesView records, size_t first,
-                            size_t of);
+  template <typename RecordOf>
+  absl::Status PutInBuckets(std::span<const uint32_t> places, const RecordOf& record_of,
+                            size_t first, size_t of);
   // Writes the waiting records of a bucket. Different buckets may be flushed at the same time.
   absl::Status Flush(size_t bucket);
   absl::Status MakeBuffers();

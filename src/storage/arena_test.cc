@@ -1,5 +1,6 @@
 #include "src/storage/arena.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "gtest/gtest.h"
@@ -44,6 +45,34 @@ TEST(ArenaTest, MemoryOfADeadListIsThereForTheNextAndZero) {
   SHOAL_ASSERT_OK_AND_ASSIGN(Spool later, arena->MakeList(4 * kMiB, 4 * kMiB));
   EXPECT_EQ(later.memory().data(), memory);
   for (const uint8_t byte : later.memory()) ASSERT_EQ(byte, 0);
+}
+
+// Memory that stays for the next list is a resident page of nobody where lists are rare. What a
+// round has reserved is its own until it ends.
+TEST(ArenaTest, MemoryThatNobodyUsesIsGivenBackAndReservedMemoryIsNot) {
+  constexpr uint64_t kBytes = 64 * kMiB;
+  SpoolPlace place(::testing::TempDir(), kBytes);
+  const auto fill = [](absl::StatusOr<Spool> list) {
+    SHOAL_ASSERT_OK(list.status());
+    std::ranges::fill(list->memory(), 'x');
+  };
+  const uint64_t before = ResidentMemory();
+  const auto is_kept = [&] { return ResidentMemory() > before + kBytes / 2; };
+  for (int times = 0; times < 2; ++times) {
+    fill(place.Create(kBytes));
+    EXPECT_TRUE(is_kept());
+    place.GiveBackUnused();
+    EXPECT_TRUE(is_kept()) << "it was used since the call before";
+  }
+  place.GiveBackUnused();
+  EXPECT_FALSE(is_kept());
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto arena, Arena::Reserve(&place, kBytes, 0, "a round"));
+  fill(arena->MakeList(kBytes, kBytes));
+  for (int times = 0; times < 3; ++times) place.GiveBackUnused();
+  EXPECT_TRUE(is_kept());
+  arena.reset();
+  place.GiveBackUnused();
+  EXPECT_FALSE(is_kept());
 }
 
 // The memory beyond a list's own bytes may be touched, and the list stays as it is.

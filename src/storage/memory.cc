@@ -69,6 +69,8 @@ uint64_t MachineMemory() {
          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+uint64_t ResidentMemory() { return NumberOf("VmRSS:", "/proc/self/status").value_or(0) * 1024; }
+
 uint64_t AvailableMemory(const std::string& proc, const std::string& groups) {
   uint64_t available = kNoLimit;
   if (const auto kib = NumberOf("MemAvailable:", proc + "/meminfo"); kib.has_value()) {

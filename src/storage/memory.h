@@ -14,6 +14,9 @@ namespace shoal {
 // Bytes of memory that the machine has, used or not, without limits of control groups.
 uint64_t MachineMemory();
 
+// Bytes of memory that this process has now; 0 where the system does not tell.
+uint64_t ResidentMemory();
+
 // Bytes that this process may still take: the least that is left to the machine, the process's
 // control group (version 2) and all groups above it. Pages of files count as available, since the
 // system reclaims them first. Numbers that cannot be read set no limit. The two directories hold

@@ -41,6 +41,22 @@ uint64_t SpoolPlace::free_bytes() const {
   return FreeBytes();
 }
 
+void SpoolPlace::GiveBackUnused() {
+  std::vector<PageBuffer> given_back;  // without the lock
+  const MutexLock lock(mutex_);
+  for (auto it = spare_.begin(); it != spare_.end();) {
+    if (std::ranges::find(unused_, it->data()) == unused_.end() ||
+        SpareBytes() < reserved_ + it->size()) {
+      ++it;
+      continue;
+    }
+    given_back.push_back(std::move(*it));
+    it = spare_.erase(it);
+  }
+  unused_.clear();
+  for (const PageBuffer& spare : spare_) unused_.push_back(spare.data());
+}
+
 absl::StatusOr<std::optional<PageBuffer>> SpoolPlace::Claim(uint64_t bytes, Account* account) {
   const MutexLock lock(mutex_);
   const uint64_t own = account == nullptr ? 0 : std::min(account->unspent, bytes);
@@ -57,6 +73,7 @@ absl::StatusOr<std::optional<PageBuffer>> SpoolPlace::Claim(uint64_t bytes, Acco
   if (best != spare_.end()) {
     memory = std::move(*best);
     spare_.erase(best);
+    std::erase(unused_, memory.data());
   } else {
     while (!spare_.empty() && used_ + SpareBytes() + bytes > memory_bytes_) spare_.pop_back();
     SHOAL_ASSIGN_OR_RETURN(memory, PageBuffer::Create(bytes, PageBuffer::Content::kSecret));

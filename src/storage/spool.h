@@ -43,6 +43,10 @@ class SpoolPlace {
   // Bytes of memory that are neither taken nor reserved.
   uint64_t free_bytes() const;
 
+  // Gives the system the kept memory that no spool has used since the call before this one, but for
+  // what is reserved. To be called now and then where lists are rare.
+  void GiveBackUnused();
+
   // Whether a spool that needs `memory` bytes reuses spare memory of `kept` bytes: it must fit and
   // take at least a quarter.
   static bool Reuses(uint64_t kept, uint64_t memory) {
@@ -83,6 +87,8 @@ class SpoolPlace {
   uint64_t untouched_ ABSL_GUARDED_BY(mutex_) = 0;  // of all accounts
   // Zeroed memory of freed spools. Together with the living spools it stays within memory_bytes_.
   std::vector<PageBuffer> spare_ ABSL_GUARDED_BY(mutex_);
+  // Where each spare was at the last GiveBackUnused.
+  std::vector<const uint8_t*> unused_ ABSL_GUARDED_BY(mutex_);
 };
 
 // `size` bytes, each written once and read any number of times. A file never has a name (O_TMPFILE,
