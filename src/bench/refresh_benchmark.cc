@@ -1,12 +1,14 @@
-// What a refresh of a term costs two parties: processor time, bytes on disk for each position, and
-// the time from the rows of the table to the answers that party 1 hands out.
+// What a refresh of a term costs two parties: processor time, the time from the rows of the table
+// to the answers that lie in a file for party 1's clients, bytes on disk for each position, and
+// what is resident in memory while the term sleeps.
 //
 //   bazel run --config=opt //src/bench:refresh_benchmark -- --queries 1000000 --rows 2406
 //   --row-bytes 1024 --noise 193.1
 //
 // Two parties without network, in one process. The round's outcome is made up, so that a hundred
 // million positions do not need an hour of curve work. With --spool-memory-mib, answers that do not
-// fit go to files. Some answers are checked.
+// fit go to files. Before a refresh the memory that nobody uses is given back, as in the hours
+// between two epochs. Some answers are checked.
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +37,7 @@
 #include "src/server/terms.h"
 #include "src/sharing/sharing.h"
 #include "src/shuffle/permutation.h"
+#include "src/storage/memory.h"
 #include "src/storage/spool.h"
 
 namespace shoal::server {
@@ -78,6 +81,11 @@ uint64_t BytesIn(const std::string& directory) {
   return bytes;
 }
 
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
 int Main(const Sizes& sizes) {
   SystemRandom random;
   ThreadPool pool(sizes.threads);
@@ -95,9 +103,8 @@ int Main(const Sizes& sizes) {
   parties.draft().mutable_term_limit()->set_refreshes(1000);
   const roster::Roster roster = parties.roster(roster::testing::kNowS);
 
-  // Epochs of the table, with other bytes in each.
-  std::vector<std::shared_ptr<const TableEpoch>> epochs;
-  for (uint64_t epoch = 1; epoch <= sizes.repeat + 1; ++epoch) {
+  // An epoch of the table has other bytes than the one before.
+  const auto make_epoch = [&](uint64_t epoch) {
     auto bytes = std::make_shared<Bytes>(sizes.rows * answer_bytes);
     random.Fill(*bytes);
     TableEpoch made{.facts = {.manifest_digest = {static_cast<uint8_t>(epoch)},
@@ -107,9 +114,9 @@ int Main(const Sizes& sizes) {
                     .epoch = epoch,
                     .answers = {*bytes, sizes.rows}};
     made.holder = std::move(bytes);
-    epochs.push_back(std::make_shared<const TableEpoch>(std::move(made)));
-  }
-  std::shared_ptr<const TableEpoch> present = epochs[0];
+    return std::make_shared<const TableEpoch>(std::move(made));
+  };
+  std::shared_ptr<const TableEpoch> present = make_epoch(1);
 
   wire::RoundHeader header;
   header.set_counter(1'000);
@@ -146,21 +153,18 @@ int Main(const Sizes& sizes) {
   };
 
   // The round: query i of party 1 is message place[i]; the backend's message a asks row a mod rows.
-  std::vector<uint32_t> back(next);
+  PageArray<uint32_t> place;
   {
     const Seed key = random.NewSeed();
-    const PageArray<uint32_t> place = *shuffle::RandomPermutation(next, key.view(), pool);
-    for (uint64_t i = 0; i < next; ++i) back[place[i]] = static_cast<uint32_t>(i);
+    place = *shuffle::RandomPermutation(next, key.view(), pool);
   }
-  OnlineMaterial front_material, back_material;
-  front_material.positions = static_cast<uint32_t>(n);
-  front_material.seeds = RandomSeeds(n, random, pool);
-  front_material.target = *PageArray<uint32_t>::Create(n, kSecret);
-  back_material.positions = static_cast<uint32_t>(next);
-  back_material.seeds = RandomSeeds(next, random, pool);
-  back_material.target = *PageArray<uint32_t>::Create(next, kSecret);
-  back_material.shares = *PageArray<sharing::QueryShare>::Create(next, kSecret);
-  for (uint64_t a = 0; a < next; ++a) back_material.shares[a] = {0, 1};
+  const auto material_of = [&](uint64_t count) {
+    OnlineMaterial material;
+    material.positions = static_cast<uint32_t>(count);
+    material.seeds = RandomSeeds(count, random, pool);
+    material.target = *PageArray<uint32_t>::Create(count, kSecret);
+    return material;
+  };
   const auto queries_of = [&](uint64_t count) {
     wire::QueryBatch batch;
     batch.positions.resize(count);
@@ -171,42 +175,67 @@ int Main(const Sizes& sizes) {
     }
     return batch;
   };
+  // What the checks of the first answers need of each: the backend's message, and both seeds.
+  struct Checked {
+    uint64_t message;
+    Seed front, back;
+  };
+  std::vector<Checked> checked(std::min<uint64_t>(n, 100));
+  // One party at a time, so that the material of only one is in memory.
+  const auto keep = [&](size_t party, const OnlineMaterial& material,
+                        const Forwarding* forwarding) {
+    const RoundSecrets secrets(random.NewSeed());
+    const wire::QueryBatch queries = queries_of(material.positions);
+    const Stopwatch wall;
+    const CpuMeter cpu;
+    SHOAL_CHECK(terms[party]
+                    ->Keep({.header = header,
+                            .round_id = id,
+                            .secrets = secrets,
+                            .material = material,
+                            .queries = queries,
+                            .forwarding = forwarding,
+                            .table = *present})
+                    .ok());
+    report(party == 0 ? "keep, party 1" : "keep, party 2", material.positions, wall, cpu);
+  };
   {
-    const RoundSecrets first(random.NewSeed()), last(random.NewSeed());
+    const OnlineMaterial material = material_of(n);
     Forwarding forwarding;
     forwarding.count = forwarding.places = next;
     forwarding.memory = *ForwardMemory::Create(static_cast<uint32_t>(next));
-    std::ranges::copy(back, forwarding.memory.place().begin());
-    const wire::QueryBatch front_queries = queries_of(n), back_queries = queries_of(next);
-    const Stopwatch wall;
-    const CpuMeter cpu;
-    SHOAL_CHECK(terms[0]
-                    ->Keep({.header = header,
-                            .round_id = id,
-                            .secrets = first,
-                            .material = front_material,
-                            .queries = front_queries,
-                            .forwarding = &forwarding,
-                            .table = *present})
-                    .ok());
-    SHOAL_CHECK(terms[1]
-                    ->Keep({.header = header,
-                            .round_id = id,
-                            .secrets = last,
-                            .material = back_material,
-                            .queries = back_queries,
-                            .forwarding = nullptr,
-                            .table = *present})
-                    .ok());
-    report("keep, both parties", n + next, wall, cpu);
+    const std::span<uint32_t> back = forwarding.memory.place();
+    for (uint64_t i = 0; i < next; ++i) back[place[i]] = static_cast<uint32_t>(i);
+    keep(0, material, &forwarding);
+    for (uint32_t i = 0; i < checked.size(); ++i) {
+      checked[i].message = place[i];
+      checked[i].front = round::TermSeed(material.seed(i), id);
+    }
+    place = {};
+  }
+  {
+    OnlineMaterial material = material_of(next);
+    material.shares = *PageArray<sharing::QueryShare>::Create(next, kSecret);
+    for (uint64_t a = 0; a < next; ++a) material.shares[a] = {0, 1};
+    keep(1, material, nullptr);
+    for (Checked& one : checked) {
+      one.back = round::TermSeed(material.seed(static_cast<uint32_t>(one.message)), id);
+    }
   }
   const double bytes = static_cast<double>(BytesIn(absl::StrCat(directory, "/1/terms")) +
                                            BytesIn(absl::StrCat(directory, "/2/terms")));
   std::printf("# at rest %.1f bytes a position of both parties\n",
               bytes / static_cast<double>(n + next));
 
+  // As in Refreshes (src/server/refreshes.h): the answers of the last refresh wait in a file.
+  SpoolPlace shown_spools(sizes.directory, 0);
+  Spool shown;
+  std::vector<double> walls, cpus;
   for (uint64_t repeat = 1; repeat <= sizes.repeat; ++repeat) {
-    present = epochs[repeat];
+    for (int times = 0; times < 2; ++times) spools.GiveBackUnused();
+    std::printf("# the term sleeps: %lu MiB resident, the table included\n",
+                ResidentMemory() >> 20);
+    present = make_epoch(repeat + 1);
     wire::SignedRefreshHeader refresh;
     refresh.mutable_header()->set_round_id(ToString(id));
     refresh.mutable_header()->set_number(static_cast<uint32_t>(repeat));
@@ -221,31 +250,35 @@ int Main(const Sizes& sizes) {
     SHOAL_CHECK(rows.ok());
     auto answers = terms[0]->Return(refresh, **rows, (*rows)->tags());
     SHOAL_CHECK(answers.ok());
-    Bytes some;
-    for (uint64_t given = 0; given < (*answers)->size();) {
-      const BytesView piece = *(*answers)->Next();
-      if (some.empty()) some = ToBytes(piece);
-      given += piece.size();
-    }
+    report("  rows to party 1", next, wall, cpu);
+    Spool all = *shown_spools.Create((*answers)->size());
+    SHOAL_CHECK(FillSpool(**answers, all, &pool).ok());
+    std::swap(shown, all);
+    const std::vector<round::RefreshTag> tags = (*answers)->tags();
+    answers->reset();
+    rows->reset();
     report("refresh, both parties", n + next, wall, cpu);
+    walls.push_back(wall.Seconds());
+    cpus.push_back(cpu.Seconds());
     // The first answers: without both masks they are the rows.
-    const std::vector<round::RefreshTag>& tags = (*answers)->tags();
-    std::vector<uint32_t> place(std::min<uint64_t>(n, 100));
-    for (uint64_t a = 0; a < next; ++a) {
-      if (back[a] < place.size()) place[back[a]] = static_cast<uint32_t>(a);
-    }
-    for (size_t i = 0; i < std::min(place.size(), some.size() / answer_bytes); ++i) {
-      const MutableBytes answer = MutableBytes(some).subspan(i * answer_bytes, answer_bytes);
-      const Seed one = round::TermSeed(front_material.seed(static_cast<uint32_t>(i)), id);
-      const Seed two = round::TermSeed(back_material.seed(place[i]), id);
-      sharing::XorMask(one.view(), round::RefreshMasksId(refresh.header(), tags[0]), answer);
-      sharing::XorMask(two.view(), round::RefreshMasksId(refresh.header(), tags[1]), answer);
+    Bytes answer(answer_bytes);
+    for (size_t i = 0; i < checked.size(); ++i) {
+      SHOAL_CHECK(shown.Read(i * answer_bytes, answer).ok());
+      sharing::XorMask(checked[i].front.view(), round::RefreshMasksId(refresh.header(), tags[0]),
+                       answer);
+      sharing::XorMask(checked[i].back.view(), round::RefreshMasksId(refresh.header(), tags[1]),
+                       answer);
       SHOAL_CHECK(std::ranges::equal(
-          answer,
-          present->answers.bytes.subspan(place[i] % sizes.rows * answer_bytes, answer_bytes)));
+          answer, present->answers.bytes.subspan(checked[i].message % sizes.rows * answer_bytes,
+                                                 answer_bytes)));
     }
   }
-  std::printf("# answers are right; peak memory %lu MiB\n", PeakMemoryBytes() >> 20);
+  for (int times = 0; times < 2; ++times) spools.GiveBackUnused();
+  std::printf("# the term sleeps: %lu MiB resident, the table included\n", ResidentMemory() >> 20);
+  std::printf("# medians of %lu refreshes: %.3f s, %.3f s of processor time\n", sizes.repeat,
+              Median(walls), Median(cpus));
+  std::printf("# the first %zu answers are right; peak memory %lu MiB\n", checked.size(),
+              PeakMemoryBytes() >> 20);
   terms.clear();
   std::filesystem::remove_all(directory);
   return 0;

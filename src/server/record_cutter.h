@@ -20,6 +20,12 @@ class RecordCutter {
  public:
   RecordCutter(uint64_t records, size_t record_bytes)
       : record_bytes_(record_bytes), left_bytes_(records * record_bytes) {}
+  // For so many bytes in all: the last record may be shorter.
+  static RecordCutter OfBytes(uint64_t bytes, size_t record_bytes) {
+    RecordCutter cutter(0, record_bytes);
+    cutter.left_bytes_ = bytes;
+    return cutter;
+  }
 
   // Calls `take(BytesView records)` -> absl::Status with one or more whole records at a time, in
   // order, until less than a record is left of the piece. INVALID_ARGUMENT, beginning with `what`,
@@ -34,13 +40,15 @@ class RecordCutter {
       const size_t missing = std::min(piece.size(), record_bytes_ - begun_.size());
       begun_.insert(begun_.end(), piece.begin(), piece.begin() + static_cast<ptrdiff_t>(missing));
       piece = piece.subspan(missing);
-      if (begun_.size() < record_bytes_) return absl::OkStatus();
+      if (begun_.size() < record_bytes_ && left_bytes_ > 0) return absl::OkStatus();
       SHOAL_RETURN_IF_ERROR(take(BytesView(begun_)));
       begun_.clear();
     }
     const size_t whole = piece.size() / record_bytes_ * record_bytes_;
     if (whole > 0) SHOAL_RETURN_IF_ERROR(take(piece.first(whole)));
     piece = piece.subspan(whole);
+    if (piece.empty()) return absl::OkStatus();
+    if (left_bytes_ == 0) return take(piece);
     begun_.insert(begun_.end(), piece.begin(), piece.end());
     return absl::OkStatus();
   }

@@ -35,6 +35,26 @@ TEST(RecordCutterTest, EveryWayOfCuttingGivesTheSameRecords) {
   }
 }
 
+TEST(RecordCutterTest, TheLastOfSoManyBytesMayBeShorter) {
+  for (const size_t bytes : {1, 4, 5, 6, 23}) {
+    const Bytes stream(bytes, 'x');
+    for (size_t piece_bytes = 1; piece_bytes <= bytes; ++piece_bytes) {
+      RecordCutter cutter = RecordCutter::OfBytes(bytes, 5);
+      size_t taken = 0;
+      for (size_t at = 0; at < bytes; at += piece_bytes) {
+        const BytesView piece = BytesView(stream).subspan(at, std::min(piece_bytes, bytes - at));
+        SHOAL_ASSERT_OK(cutter.Cut(piece, "blocks", [&](BytesView blocks) {
+          EXPECT_TRUE(blocks.size() % 5 == 0 || taken + blocks.size() == bytes);
+          taken += blocks.size();
+          return absl::OkStatus();
+        }));
+      }
+      EXPECT_TRUE(cutter.complete());
+      EXPECT_EQ(taken, bytes) << "in pieces of " << piece_bytes;
+    }
+  }
+}
+
 TEST(RecordCutterTest, RefusesMoreThanWasAnnouncedAndTakesNothingOfIt) {
   RecordCutter cutter(kRecords, kRecordBytes);
   const Bytes stream(kRecords * kRecordBytes + 1);

@@ -17,6 +17,7 @@
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/parallel/content_mac.h"
+#include "src/server/answer_sieve.h"
 #include "src/server/record_cutter.h"
 #include "src/server/sealed_file.h"
 #include "src/server/stage_timer.h"
@@ -35,8 +36,21 @@ constexpr uint64_t kMaxRecordBytes = 1 << 16;
 // Positions whose part of an array is read or written at a time.
 constexpr size_t kPositions = size_t{1} << 16;
 constexpr size_t kChunk = 1024;
-// Bytes of answers that are made at a time.
+// Bytes of answers that a thread makes, masks and digests at a time: they stay in its cache.
+constexpr size_t kChunkBytes = 64 << 10;
+// Bytes of answers that are made at a time by all threads.
 constexpr size_t kPieceBytes = 2 << 20;
+
+// The same in answers: about so many bytes of them, whole vectors of the kernels and whole chunks.
+size_t ChunkAnswers(size_t answer_bytes) {
+  constexpr size_t kLanes = 16;
+  const size_t fit = std::max<size_t>(1, kChunkBytes / answer_bytes);
+  return fit < kLanes ? fit : fit / kLanes * kLanes;
+}
+size_t PieceAnswers(size_t answer_bytes) {
+  const size_t chunk = ChunkAnswers(answer_bytes);
+  return chunk * std::max<size_t>(1, kPieceBytes / (chunk * answer_bytes));
+}
 
 // Where a term's arrays are in its data file:
 //   seeds  32 bytes for every used position: its term seed, zeros if the position is dead
@@ -84,6 +98,8 @@ struct Terms::Term {
   std::vector<uint64_t> used ABSL_GUARDED_BY(mutex), before ABSL_GUARDED_BY(mutex);
 
   uint64_t counter() const { return header.counter(); }
+  // Queries that were forwarded and are no noise: all but those of dead positions.
+  uint64_t living() const { return arrays.positions - (origins - arrays.forwarded); }
   std::string Subject(absl::string_view what) const {
     return absl::StrCat("term ", counter(), " ", what);
   }
@@ -142,7 +158,17 @@ class ArrayReader {
 
 using TermSeedBytes = std::array<uint8_t, 32>;
 
-bool IsDead(const TermSeedBytes& seed) { return sodium_is_zero(seed.data(), seed.size()) == 1; }
+bool IsDead(const TermSeedBytes& seed) {
+  uint64_t any = 0;
+  for (size_t i = 0; i < seed.size(); i += 8) any |= LoadLe<uint64_t>(seed.data() + i);
+  return any == 0;
+}
+
+// Prefetches the first cache lines of bytes that will be read soon. The processor fetches the rest
+// itself.
+void Ahead(const uint8_t* bytes, size_t size) {
+  for (size_t at = 0; at < std::min<size_t>(size, 256); at += 64) __builtin_prefetch(bytes + at);
+}
 
 // The numbers from 0 on, as the batch kernels want positions.
 std::span<const uint32_t> Numbers(std::vector<uint32_t>& numbers, size_t count) {
@@ -170,7 +196,8 @@ class Terms::Outgoing : public RefreshAnswers {
         tags_(std::move(tags)),
         masks_(round::RefreshMasksId(header_, tags_.front())),
         seeds_(std::move(data), term_->arrays.seeds_at(0), term_->arrays.positions),
-        mac_(term_->output_key.view(), "shoal refresh output v1"),
+        mac_(term_->output_key.view(), "shoal refresh output v1",
+             ChunkAnswers(answer_bytes()) * answer_bytes()),
         digest_(mac_),
         report_(std::move(report)) {
     dead_key_ = SeedOf(
@@ -185,9 +212,18 @@ class Terms::Outgoing : public RefreshAnswers {
     if (given_ == size()) return BytesView();
     SHOAL_RETURN_IF_ERROR(term_->CheckGeneration(generation_));
     const StageTimer timer;
-    SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, Make());
-    SHOAL_RETURN_IF_ERROR(Mask(piece));
-    digest_.Update(piece, *terms_->resources_.pool);
+    SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, Piece());
+    const size_t count = piece.size() / answer_bytes();
+    SHOAL_ASSIGN_OR_RETURN(const std::span<const TermSeedBytes> seeds, seeds_.Next(count, pool()));
+    const std::span<const uint32_t> numbers = Numbers(numbers_, ChunkAnswers(answer_bytes()));
+    // Ranges are whole answers, as pieces and chunks are.
+    digest_.UpdateMade(piece, pool(), [&](size_t begin, size_t end) {
+      const size_t first = begin / answer_bytes();
+      const MutableBytes answers = piece.subspan(begin, end - begin);
+      Fill(first, answers);
+      Mask(given() + first, seeds.subspan(first, answers.size() / answer_bytes()), numbers,
+           answers);
+    });
     given_ += piece.size();
     if (given_ == size()) {
       SHOAL_RETURN_IF_ERROR(terms_->journal_->CommitEpoch(term_->Subject("output"),
@@ -199,33 +235,28 @@ class Terms::Outgoing : public RefreshAnswers {
   }
 
  protected:
-  // The next answers, without masks: at least one.
-  virtual absl::StatusOr<MutableBytes> Make() = 0;
+  // Room for the next answers, at least one, or themselves without masks.
+  virtual absl::StatusOr<MutableBytes> Piece() = 0;
+  // Writes answers to the room, from number `first` of the piece on. On several threads at a time.
+  virtual void Fill(size_t first, MutableBytes answers) const = 0;
   size_t answer_bytes() const { return term_->header.answer_bytes(); }
   uint64_t given() const { return given_ / answer_bytes(); }
   const Term& term() const { return *term_; }
   ThreadPool& pool() const { return *terms_->resources_.pool; }
 
  private:
-  absl::Status Mask(MutableBytes answers) {
-    const size_t count = answers.size() / answer_bytes();
-    SHOAL_ASSIGN_OR_RETURN(const std::span<const TermSeedBytes> seeds, seeds_.Next(count, pool()));
-    const std::span<const uint32_t> numbers = Numbers(numbers_, count);
-    const uint64_t first = given();
-    pool().ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
-      const MutableBytes part =
-          answers.subspan(begin * answer_bytes(), (end - begin) * answer_bytes());
-      sharing::XorMasks(seeds.front().data(), numbers.subspan(begin, end - begin), masks_,
-                        answer_bytes(), part);
-      for (size_t i = begin; i < end; ++i) {
-        if (!IsDead(seeds[i])) continue;
-        uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
-        StoreLe(nonce, first + i);
-        crypto_stream_chacha20(part.data() + (i - begin) * answer_bytes(), answer_bytes(), nonce,
-                               dead_key_.data());
-      }
-    });
-    return absl::OkStatus();
+  // `first`: the number of the first of the answers among all.
+  void Mask(uint64_t first, std::span<const TermSeedBytes> seeds, std::span<const uint32_t> numbers,
+            MutableBytes answers) const {
+    sharing::XorMasks(seeds.front().data(), numbers.first(seeds.size()), masks_, answer_bytes(),
+                      answers);
+    for (size_t i = 0; i < seeds.size(); ++i) {
+      if (!IsDead(seeds[i])) continue;
+      uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
+      StoreLe(nonce, first + i);
+      crypto_stream_chacha20(answers.data() + i * answer_bytes(), answer_bytes(), nonce,
+                             dead_key_.data());
+    }
   }
 
   const Terms* const terms_;
@@ -268,29 +299,32 @@ class Terms::FromTable final : public Terms::Outgoing {
         rows_(data, term->arrays.rows_at(0), term->arrays.positions) {}
 
  private:
-  absl::StatusOr<MutableBytes> Make() override {
-    const size_t bytes = answer_bytes();
-    const size_t count = std::min<uint64_t>(term().arrays.positions - given(),
-                                            std::max<size_t>(1, kPieceBytes / bytes));
-    SHOAL_ASSIGN_OR_RETURN(const std::span<const uint32_t> rows, rows_.Next(count, pool()));
-    piece_.resize(count * bytes);
-    pool().ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
-      const auto row_of = [&](size_t i) {
-        return rows[i] < table_->answers.rows ? table_->answers.bytes.data() + rows[i] * bytes
-                                              : no_row_.data();
-      };
-      constexpr size_t kAhead = 16;  // rows are all over the table
-      for (size_t i = begin; i < end; ++i) {
-        if (i + kAhead < end) __builtin_prefetch(row_of(i + kAhead));
-        std::copy_n(row_of(i), bytes, piece_.data() + i * bytes);
-      }
-    });
+  absl::StatusOr<MutableBytes> Piece() override {
+    const size_t count =
+        std::min<uint64_t>(term().arrays.positions - given(), PieceAnswers(answer_bytes()));
+    SHOAL_ASSIGN_OR_RETURN(piece_rows_, rows_.Next(count, pool()));
+    piece_.resize(count * answer_bytes());
     return MutableBytes(piece_);
+  }
+
+  void Fill(size_t first, MutableBytes answers) const override {
+    const size_t bytes = answer_bytes(), count = answers.size() / bytes;
+    const auto row_of = [&](size_t i) {
+      const uint32_t row = piece_rows_[first + i];
+      return row < table_->answers.rows ? table_->answers.bytes.data() + row * bytes
+                                        : no_row_.data();
+    };
+    constexpr size_t kAhead = 16;  // rows are all over the table
+    for (size_t i = 0; i < count; ++i) {
+      if (i + kAhead < count) Ahead(row_of(i + kAhead), bytes);
+      std::copy_n(row_of(i), bytes, answers.data() + i * bytes);
+    }
   }
 
   const std::shared_ptr<const TableEpoch> table_;
   const Bytes no_row_;  // zeros, for queries that named no row
   ArrayReader<uint32_t> rows_;
+  std::span<const uint32_t> piece_rows_;  // of the present piece
   SecretVector<uint8_t> piece_;
 };
 
@@ -305,7 +339,8 @@ class Terms::FromNext final : public Terms::Outgoing {
         scatter_(std::move(scatter)) {}
 
  private:
-  absl::StatusOr<MutableBytes> Make() override { return scatter_.Next(pool()); }
+  absl::StatusOr<MutableBytes> Piece() override { return scatter_.Next(pool()); }
+  void Fill(size_t, MutableBytes) const override {}  // they are there
 
   shuffle::Scatter scatter_;
 };
@@ -425,6 +460,11 @@ absl::StatusOr<Terms::TermPointer> Terms::Take(const TermRecord& record, uint64_
   constexpr uint64_t kMost = OnlineMaterial::kDead;
   if (record.positions() == 0 || record.positions() >= kMost || record.forwarded() >= kMost ||
       record.origins() >= kMost || record.slots() >= kMost) {
+    return absl::DataLossError("not a term's record");
+  }
+  if (!term->arrays.backend &&
+      (record.origins() < std::max(record.positions(), record.forwarded()) ||
+       record.origins() - record.forwarded() > record.positions())) {
     return absl::DataLossError("not a term's record");
   }
   term->file_key = Seed(AsBytes(record.file_key()));
@@ -727,29 +767,38 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Return(
   report.set_positions_out(arrays.positions);
   ThreadPool& pool = *resources_.pool;
   SHOAL_ASSIGN_OR_RETURN(auto data, term->Data());
+  const size_t block = PieceAnswers(answer_bytes);
+  AnswerSieve sieve(arrays.forwarded, term->living(), arrays.positions, block);
   absl::StatusOr<Spool> list =
-      resources_.spools->Create(shuffle::Scatter::MemoryBytes(term->origins, answer_bytes));
+      resources_.spools->Create(shuffle::Scatter::MemoryBytes(sieve.places(), answer_bytes));
   if (!list.ok()) return NoEndOfTheTerm(list.status());
   SHOAL_ASSIGN_OR_RETURN(
       shuffle::Scatter scatter,
-      shuffle::Scatter::CreateFor(arrays.positions, term->origins, answer_bytes,
+      shuffle::Scatter::CreateFor(arrays.positions, sieve.places(), answer_bytes,
                                   shuffle::Scatter::kBucketBytes, *std::move(list)));
   ArrayReader<uint32_t> back(data, arrays.back_at(0), arrays.forwarded);
-  const ContentMac mac(term->input_key.view(), "shoal refresh input v1");
+  const ContentMac mac(term->input_key.view(), "shoal refresh input v1",
+                       ChunkAnswers(answer_bytes) * answer_bytes);
   ContentMac::Stream digest(mac);
-  RecordCutter cutter(arrays.forwarded, answer_bytes);
-  const auto put = [&](BytesView records) -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(const std::span<const uint32_t> places,
-                           back.Next(records.size() / answer_bytes, pool));
-    return scatter.Put(places, records, pool);
+  const size_t block_bytes = block * answer_bytes;
+  RecordCutter cutter = RecordCutter::OfBytes(answers.size(), block_bytes);
+  const auto put = [&](BytesView blocks) -> absl::Status {
+    for (; !blocks.empty(); blocks = blocks.subspan(std::min(blocks.size(), block_bytes))) {
+      const BytesView now = blocks.first(std::min(blocks.size(), block_bytes));
+      SHOAL_ASSIGN_OR_RETURN(const std::span<const uint32_t> origins,
+                             back.Next(now.size() / answer_bytes, pool));
+      const AnswerSieve::Kept kept = sieve.Next(origins);
+      SHOAL_RETURN_IF_ERROR(scatter.PutSome(kept.numbers, kept.places, now, pool));
+    }
+    return absl::OkStatus();
   };
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answers.Next());
     if (piece.empty()) break;
     SHOAL_RETURN_IF_ERROR(term->CheckGeneration(generation));
     const StageTimer timer;
-    SHOAL_RETURN_IF_ERROR(cutter.Cut(piece, "refresh", put));
     digest.Update(piece, pool);
+    SHOAL_RETURN_IF_ERROR(cutter.Cut(piece, "refresh", put));
     timer.AddTo(report);
   }
   if (!cutter.complete()) return absl::InvalidArgumentError("refresh: not all answers came");
