@@ -17,6 +17,7 @@ if (cd "$work" && node_modules/.bin/tsc -p . >"$TEST_TMPDIR/types" 2>&1); then f
 grep -q 'wrong.ts' "$TEST_TMPDIR/types" || fail "types: $(cat "$TEST_TMPDIR/types")"
 
 node "$work/tests/vectors.mjs" src/onion/pyhpke_peer src/signature/bls_vectors || fail "vectors"
+node "$work/tests/noise.mjs" scripts/local-chain || fail "noise"
 mkdir "$TEST_TMPDIR/fake"
 node "$work/tests/refusals.mjs" src/client/testing/fake_frontend_main "$TEST_TMPDIR/fake" || fail "refusals"
 

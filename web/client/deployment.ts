@@ -3,10 +3,10 @@
 import type { GetDeploymentResponse, RoundInfo } from "../gen/src/wire/client_pb.ts";
 import type { Manifest } from "../gen/src/wire/manifest_pb.ts";
 import type { NoiseParameters, Roster } from "../gen/src/wire/roster_pb.ts";
-import { Mechanism } from "../gen/src/wire/roster_pb.ts";
 import type { RoundHeader } from "../gen/src/wire/round_pb.ts";
 import * as bls from "./bls.ts";
 import { equal, fromHex, hex, require, Transcript, utf8 } from "./bytes.ts";
+import { verifyPrivacy } from "./noise.ts";
 
 export const ONION_SUITE = "hpke-x25519-sha256-chacha20poly1305";
 
@@ -141,22 +141,6 @@ function checkAddress(what: string, address: string): void {
     match && utf8(address).length <= 260 && Number(match[2]) >= 1 && Number(match[2]) <= 65535,
     `${what}: not an address`,
   );
-}
-
-function checkNoise(noise: NoiseParameters | undefined): asserts noise is NoiseParameters {
-  require(noise, "roster, noise: missing");
-  const { mechanism, epsilon, delta, phi, mode, leftScale, rightScale } = noise;
-  require(
-    mechanism === Mechanism.CLAMPED_LAPLACE ||
-      mechanism === Mechanism.GEOMETRIC ||
-      mechanism === Mechanism.SPLIT_GAUSSIAN,
-    "roster, noise: an unknown mechanism",
-  );
-  require([epsilon, delta, leftScale, rightScale].every(Number.isFinite), "roster, noise: not finite");
-  require(epsilon >= 1e-6 && epsilon <= 50, "roster, noise: epsilon is out of range");
-  require(delta >= 1e-15 && delta < 1, "roster, noise: delta is out of range");
-  require(phi >= 1 && phi <= 1_000_000, "roster, noise: phi is out of range");
-  require(mode <= 1 << 19, "roster, noise: mode is out of range");
 }
 
 /** Structure and limits, as `src/roster/roster.cc` checks them before any signature. */
@@ -319,7 +303,7 @@ export function verifyDeployment(
     "roster: its parties are not the pinned ones",
   );
   require(roster.epoch >= pins.minimumRosterEpoch, "roster: before the pinned minimum epoch");
-  checkNoise(roster.noise);
+  require(roster.noise, "roster, noise: missing");
   const key = bls.sum(
     roster.parties.map((party) =>
       provenKey(`party ${party.number}`, party.blsPublicKey, party.proofOfPossession),
@@ -328,6 +312,7 @@ export function verifyDeployment(
   const digest = rosterDigest(roster);
   bls.verify("roster", key, digest, response.roster!.signature);
   checkTime("roster", roster.validFromS, roster.expiresS, roster, nowS);
+  verifyPrivacy(roster.noise);
 
   checkManifest(manifest);
   require(manifest.deployment === pins.deployment, "table: of another deployment");

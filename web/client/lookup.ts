@@ -89,6 +89,7 @@ export class Client {
   readonly #roundIds = new Map<bigint, string>();
   #table?: { deployment: Deployment; placement: Uint8Array; versions: RowVersion[] };
   #busy = false;
+  #charged = 0;
 
   constructor(options: Options) {
     this.#options = options;
@@ -160,6 +161,16 @@ export class Client {
     return deployment;
   }
 
+  /** What all lookups of this client give away together, at most: epsilons and deltas may be added up
+   *  over rounds. A round is charged when its submission is sealed, whatever becomes of it. */
+  get spent(): { epsilon: number; delta: number } {
+    const noise = this.#table?.deployment.noise;
+    return {
+      epsilon: this.#charged * (noise?.epsilon ?? 0),
+      delta: this.#charged * (noise?.delta ?? 0),
+    };
+  }
+
   /** For people: nobody has signed it. */
   status(): Promise<GetStatusResponse> {
     return this.#frontend.call(methods.getStatus, {});
@@ -200,12 +211,20 @@ export class Client {
     const rowsOfKeys = keys.map((key) => rowOf(manifest, placement, utf8(key)));
     const wanted = new Set(rowsOfKeys.filter((row) => row !== undefined));
     const count = this.queriesFor(wanted.size);
+    // Noise for phi queries together is none for more of them. With phi 1 it protects each query by
+    // itself, and a list so many times less: `spent` says so.
+    const { phi } = deployment.noise;
+    require(
+      phi === 1 || count <= phi,
+      `a lookup of ${count} queries, where the noise protects ${phi} together; nothing was sent`,
+    );
     const asked = distinctRows(random, wanted, count, rows);
 
     tell({ step: "looking-for-round" });
     const round = await this.#pickRound(deployment, count, tell);
     tell({ step: "sealing", round });
     const submission = await buildSubmission(round.header.onionKeys, round.id, count, random);
+    this.#charged += Math.ceil(count / phi);
     const { firstSlots } = await this.#again(round, () =>
       this.#frontend.call(methods.submitOnions, {
         roundId: round.id,

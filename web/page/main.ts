@@ -9,7 +9,8 @@ import type { RoundReport } from "../gen/src/wire/client_pb.ts";
 import type { NoiseParameters } from "../gen/src/wire/roster_pb.ts";
 import { RoundState } from "../gen/src/wire/round_pb.ts";
 import { byId, count, el, fillBar, svg } from "./dom.ts";
-import { bestGuessPercent, meanOf, shapeOf } from "./noise.ts";
+import { distribution } from "../client/noise.ts";
+import { bestGuessPercent, meanOf } from "./noise.ts";
 import { partyReports, showParties, showStages } from "./seen.ts";
 import * as server from "./server.ts";
 
@@ -27,6 +28,14 @@ let received = 0;
 
 function showTraffic(): void {
   byId("traffic").textContent = `${count(sent)} bytes sent, ${count(received)} bytes received, without HTTP's own`;
+}
+
+function showSpent(client: Client): void {
+  const { epsilon, delta } = client.spent;
+  byId("spent").textContent =
+    epsilon === 0
+      ? "nothing yet"
+      : `epsilon ${Number(epsilon.toPrecision(6))}, delta ${Number(delta.toPrecision(6))}, added up over its rounds`;
 }
 
 function say(text: string, bad = false): void {
@@ -87,7 +96,7 @@ function showAnswers(keys: string[], answers: Answer[]): void {
 }
 
 function showCurves(noise: NoiseParameters): void {
-  const shape = shapeOf(noise);
+  const shape = distribution(noise);
   const mean = meanOf(shape);
   let last = shape.length - 1;
   const top = Math.max(...shape);
@@ -95,8 +104,7 @@ function showCurves(noise: NoiseParameters): void {
   const x = (k: number) => 10 + (620 * k) / (last + 1);
   const y = (p: number) => 150 - (130 * p) / top;
   const path = (shift: number) =>
-    shape
-      .slice(0, last + 1)
+    Array.from(shape.subarray(0, last + 1))
       .map((p, k) => `${k === 0 ? "M" : "L"}${x(k + shift).toFixed(2)} ${y(p).toFixed(2)}`)
       .join(" ");
   const curves = byId<SVGElement>("curves");
@@ -247,6 +255,7 @@ class Page {
       this.#busy = false;
       this.#enable();
       showTraffic();
+      showSpent(this.client);
     }
   }
 
@@ -446,6 +455,7 @@ async function main(): Promise<void> {
     });
     await client.open();
     showTraffic();
+    showSpent(client);
     new Page(client, about).start();
   } catch (error) {
     say(`This page trusts nobody here: ${messageOf(error)}`, true);

@@ -100,6 +100,7 @@ async function looksUp(page: Page): Promise<void> {
     ["key-33", table.get("key-33"), "signed by all parties"],
   ]);
   assert.equal(await page.locator("#steps .done").count(), 6);
+  assert.match(await page.locator("#spent").innerText(), /^epsilon 1, delta 0.000001,/);
 }
 
 /** What the page says that the parties saw is what passed. */

@@ -290,6 +290,33 @@ test("a refusal ends the lookup: nothing is submitted twice", () =>
     assert.equal(submitted, 1);
   }));
 
+test("more queries than the noise protects together are not sent, and rounds are charged", () =>
+  withFake(async (fake) => {
+    const sent: number[] = [];
+    const transport: Transport = {
+      exchange(frame) {
+        sent.push(frame[4]!);
+        return fake.transport.exchange(frame);
+      },
+    };
+    const client = clientOf(fake, transport, 4);
+    await client.open();
+    assert.deepEqual(client.spent, { epsilon: 0, delta: 0 });
+    const together = client.open.bind(client);
+    client.open = async () => {
+      const deployment = await together();
+      deployment.noise.phi = 2; // as if all parties had signed it
+      return deployment;
+    };
+    await assert.rejects(client.lookUp(keys), /protects 2 together; nothing was sent/);
+    assert.ok(!sent.includes(methods.listRounds.type) && !sent.includes(methods.submitOnions.type));
+    client.open = together;
+    await client.lookUp(keys);
+    // Four queries under noise that protects one.
+    const { epsilon, delta } = (await client.open()).noise;
+    assert.deepEqual(client.spent, { epsilon: 4 * epsilon, delta: 4 * delta });
+  }));
+
 test("a frontend's error says its code", () =>
   withFake(async (fake) => {
     const frontend = new Frontend(fake.transport);
