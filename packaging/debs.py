@@ -15,6 +15,7 @@ import version
 PROGRAMS = {
     "shoal": ("src/shoal/shoal", 1),
     "shoald": ("src/shoald/shoald", 8),
+    "shoal-door": ("src/door/shoal-door", 8),
     "shoald-machines": ("src/shoald/machines/shoald-machines", 8),
 }
 STATIC = "src/shoal/shoal-static"
@@ -101,6 +102,8 @@ def lay_out(tree, programs, commit, seconds, root):
     os.makedirs(f"{root}/units")
     for name in ("shoal-watch.service", "shoal-watch.timer"):  # a user's, who copies and enables them
         shutil.copyfile(f"{tree}/configs/{name}", f"{root}/units/{name}")
+    with open(f"{tree}/configs/shoal-door.service", encoding="utf-8") as file:  # of operators who run a door
+        write(f"{root}/units/shoal-door.service", packaged_unit(file.read()))
     os.chmod(f"{root}/scripts/local-chain", 0o755)
     _lay_out_library(tree, programs, root)
     write_pages(tree, programs, time.strftime("%Y-%m-%d", time.gmtime(seconds)), root)

@@ -273,6 +273,10 @@ class PackagesTest(unittest.TestCase):
             with open(f"{folder}/usr/share/doc/shoal/examples/shoal-watch.service", encoding="utf-8") as file:
                 self.assertIn("\nExecStart=/usr/bin/shoal watch --file ", file.read())
             self.assertTrue(os.path.exists(f"{folder}/usr/share/doc/shoal/examples/shoal-watch.timer"))
+            # That of an operator who runs a door.
+            with open(f"{folder}/usr/share/doc/shoald/examples/shoal-door.service", encoding="utf-8") as file:
+                self.assertIn("\nExecStart=/usr/bin/shoal-door --config ", file.read())
+            self.assertTrue(os.access(f"{folder}/usr/bin/shoal-door", os.X_OK))
             # What the comments of the default file propose is what the unit reads.
             with open(f"{folder}/etc/default/shoald", encoding="utf-8") as file:
                 proposed = re.findall(r"^#(\w+)=", file.read(), flags=re.MULTILINE)

@@ -14,7 +14,7 @@ if ! command -v systemd-analyze >/dev/null; then
   echo "systemd_unit_test: skipped: there is no systemd-analyze" >&2
   exit 0
 fi
-for unit in shoald shoald-machines; do
+for unit in shoald shoald-machines shoal-door; do
   # systemd asks whether the programs are there.
   sed 's|^ExecStart=/usr/local/bin/[^ ]* |ExecStart=/bin/true |' "configs/$unit.service" >"$TEST_TMPDIR/$unit.service"
   grep -q '^ExecStart=/bin/true ' "$TEST_TMPDIR/$unit.service" || fail "ExecStart is another"

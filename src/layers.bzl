@@ -49,12 +49,13 @@ LAYERS = {
     "shoal": ["audit", "base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
     "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],
+    "door": ["base", "cli", "net", "parallel", "roster", "shoald", "storage", "wire"],
     # A library again, for other programs. It stands above ours because its tests run them.
     "libshoal": ["base", "client", "parallel", "pir", "pir/registry"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "round", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
-    "fuzz": ["audit", "base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
-    "sim": ["base", "client", "crowd", "machines", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "fuzz": ["audit", "base", "client", "door", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "door", "machines", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.
@@ -64,7 +65,7 @@ APART = [
 ]
 
 # Folders of programs, which may print, parse flags and initialise the process.
-PROGRAMS = ["cli", "shoal", "shoald", "shoald/machines"]
+PROGRAMS = ["cli", "door", "shoal", "shoald", "shoald/machines"]
 
 # Folders that hold nothing but tests and benchmarks.
 TESTS = ["bench", "fuzz", "sim"]

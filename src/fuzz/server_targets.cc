@@ -494,6 +494,7 @@ std::vector<Target> ProgramTargets() {
   AddClientTargets(targets);
   AddServerTargets(targets);
   AddServiceTargets(targets);
+  AddDoorTargets(targets);
   return targets;
 }
 

@@ -46,6 +46,7 @@ void AddPirTargets(std::vector<Target>& targets);
 void AddClientTargets(std::vector<Target>& targets);
 void AddServerTargets(std::vector<Target>& targets);
 void AddServiceTargets(std::vector<Target>& targets);
+void AddDoorTargets(std::vector<Target>& targets);
 
 inline Bytes InputOf(absl::string_view text) { return ToBytes(AsBytes(text)); }
 inline Bytes InputOf(const google::protobuf::MessageLite& message) {

@@ -9,6 +9,7 @@
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/config.h"
+#include "src/door/config.h"
 #include "src/roster/testing/parties.h"
 #include "src/shoald/config.h"
 #include "src/storage/file.h"
@@ -51,6 +52,12 @@ TEST(ConfigsTest, EverySampleIsTaken) {
     }
     unknown.erase(name);
   }
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(const door::DoorConfig door,
+                             door::ReadDoorConfig("configs/door.textproto"));
+  EXPECT_EQ(door::OptionsFrom(door, parties.roster()).frontend.pin,
+            parties.roster().party(1).tls_certificate_sha256);
+  unknown.erase("door");
 
   // A client reads its pins together with its configuration.
   const std::string directory = ::testing::TempDir();

@@ -1,0 +1,171 @@
+#include "src/door/config.h"
+
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/net/tls.h"
+#include "src/storage/file.h"
+#include "src/wire/text.h"
+
+namespace shoal::door {
+namespace {
+
+constexpr uint32_t kLeastOnionsKib = 4096;
+
+uint32_t Or(uint32_t value, uint32_t otherwise) { return value == 0 ? otherwise : value; }
+
+AddressRanges RangesOf(const google::protobuf::RepeatedPtrField<std::string>& texts) {
+  AddressRanges ranges;
+  for (const std::string& text : texts) SHOAL_CHECK(ranges.Add(text).ok());
+  return ranges;
+}
+
+}  // namespace
+
+absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
+  DoorConfig config;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, config));
+  const auto bad = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
+  };
+  if (config.listen_address().empty()) return bad("listen_address is missing");
+  const auto listen = net::ParseHostPort(config.listen_address());
+  if (!listen.ok()) return bad(absl::StrCat("listen_address: ", listen.status().message()));
+  if (config.certificate_file().empty() && config.private_key_file().empty() &&
+      listen->host != "127.0.0.1" && listen->host != "::1") {
+    return bad(
+        "certificate_file and private_key_file are missing: without them listen_address must be "
+        "127.0.0.1 or [::1], as everybody on the way could read and change what passes");
+  }
+  if (!config.frontend_address().empty()) {
+    const auto frontend = net::ParseHostPort(config.frontend_address());
+    if (!frontend.ok()) return bad(absl::StrCat("frontend_address: ", frontend.status().message()));
+  }
+  std::error_code error;
+  const std::filesystem::path base = std::filesystem::absolute(path, error).parent_path();
+  if (error) return bad(error.message());
+  const std::pair<const char*, std::string*> files[] = {
+      {"certificate_file", config.mutable_certificate_file()},
+      {"private_key_file", config.mutable_private_key_file()},
+      {"roster_file", config.mutable_roster_file()},
+      {"pinned_parties_file", config.mutable_pinned_parties_file()}};
+  const bool plain = config.certificate_file().empty() && config.private_key_file().empty();
+  for (const auto& [field, file] : files) {
+    if (plain && (file == files[0].second || file == files[1].second)) continue;
+    if (file->empty()) return bad(absl::StrCat(field, " is missing"));
+    *file = (base / *file).lexically_normal().string();
+  }
+  const std::vector<std::string> origins(config.allowed_origins().begin(),
+                                         config.allowed_origins().end());
+  if (const auto rules = OriginRules::Create(origins); !rules.ok()) {
+    return bad(absl::StrCat("allowed_origins: ", rules.status().message()));
+  }
+  for (const auto& [field, ranges] :
+       {std::pair("shared_addresses", &config.shared_addresses()),
+        std::pair("proxies: addresses", &config.proxies().addresses())}) {
+    for (const std::string& range : *ranges) {
+      if (const absl::Status added = AddressRanges().Add(range); !added.ok()) {
+        return bad(absl::StrCat(field, ": ", added.message()));
+      }
+    }
+  }
+  if (config.has_proxies() && config.proxies().addresses().empty()) {
+    return bad("proxies: addresses is missing");
+  }
+  config.set_max_connections(Or(config.max_connections(), 4096));
+  config.set_max_frontend_connections(Or(config.max_frontend_connections(), 1024));
+  config.set_buffers_mib(Or(config.buffers_mib(), 256));
+  Shares& shares = *config.mutable_shares();
+  shares.set_connections(Or(shares.connections(), 10));
+  shares.set_new_connections(Or(shares.new_connections(), 10));
+  shares.set_buffers(Or(shares.buffers(), 10));
+  if (std::max({shares.connections(), shares.new_connections(), shares.buffers()}) > 100) {
+    return bad("shares: at most 100, as they are percent");
+  }
+  Rates& rates = *config.mutable_rates();
+  rates.set_connection_requests(Or(rates.connection_requests(), 600));
+  rates.set_address_requests(Or(rates.address_requests(), 3000));
+  rates.set_address_onions_kib(Or(rates.address_onions_kib(), kLeastOnionsKib));
+  if (rates.address_onions_kib() < kLeastOnionsKib) {
+    return bad("rates: address_onions_kib: at least 4096, as a request may have so many");
+  }
+  if (config.has_monitoring()) {
+    MonitoringConfig& monitoring = *config.mutable_monitoring();
+    if (monitoring.port() == 0 || monitoring.port() > 65535) return bad("monitoring: port");
+    if (monitoring.host().empty()) monitoring.set_host("127.0.0.1");
+  }
+  return config;
+}
+
+Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster) {
+  const roster::Party& frontend = roster.party(1);
+  const std::vector<std::string> allowed(config.allowed_origins().begin(),
+                                         config.allowed_origins().end());
+  auto origins = OriginRules::Create(allowed);
+  SHOAL_CHECK(origins.ok());
+  const size_t connections = config.max_connections();
+  const size_t newcomers = std::max<size_t>(1, connections / 4);
+  return {
+      .address = config.listen_address(),
+      .identity = {},
+      .frontend = {.address = config.frontend_address().empty() ? frontend.client_address
+                                                                : config.frontend_address(),
+                   .pin = frontend.tls_certificate_sha256,
+                   .max_links = config.max_frontend_connections()},
+      .origins = *std::move(origins),
+      .proxies = RangesOf(config.proxies().addresses()),
+      .max_connections = std::max<size_t>(1, connections - newcomers),
+      .max_newcomers = newcomers,
+      .max_buffered_bytes = uint64_t{config.buffers_mib()} << 20,
+      .shares = {.connections = config.shares().connections(),
+                 .newcomers = config.shares().new_connections(),
+                 .buffers = config.shares().buffers()},
+      .shared_addresses = RangesOf(config.shared_addresses()),
+      .connection_requests = static_cast<double>(config.rates().connection_requests()),
+      .address_requests = static_cast<double>(config.rates().address_requests()),
+      .address_onion_bytes = 1024.0 * config.rates().address_onions_kib(),
+  };
+}
+
+absl::StatusOr<Certificate> Certificate::Read(const DoorConfig& config, uint64_t now_s) {
+  Certificate certificate;
+  if (config.certificate_file().empty()) return certificate;
+  SHOAL_ASSIGN_OR_RETURN(certificate.chain_pem, ReadFile(config.certificate_file(), 1 << 20));
+  SHOAL_ASSIGN_OR_RETURN(certificate.key_pem, ReadPrivateFile(config.private_key_file(), 1 << 20));
+  const net::Identity identity = certificate.identity();
+  const auto context = net::MakeContext(/*server=*/true, &identity);
+  if (!context.ok()) return Annotate(context.status(), config.certificate_file());
+  if (certificate.expires_s() <= now_s) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(config.certificate_file(), ": the certificate has expired"));
+  }
+  return certificate;
+}
+
+net::Identity Certificate::identity() const {
+  return {.certificate_pem = chain_pem, .private_key_pem = AsBytes(key_pem)};
+}
+
+uint64_t Certificate::expires_s() const {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(
+      BIO_new_mem_buf(chain_pem.data(), static_cast<int>(chain_pem.size())), &BIO_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> leaf(
+      bio == nullptr ? nullptr : PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr),
+      &X509_free);
+  std::tm expires = {};
+  if (leaf == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(leaf.get()), &expires) != 1) return 0;
+  const time_t seconds = timegm(&expires);
+  return seconds < 0 ? 0 : static_cast<uint64_t>(seconds);
+}
+
+}  // namespace shoal::door

@@ -1,0 +1,739 @@
+#include "src/door/door.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "boost/asio.hpp"
+#include "boost/beast/core.hpp"
+#include "boost/beast/http.hpp"
+#include "boost/beast/websocket.hpp"
+#include "src/base/status_macros.h"
+#include "src/door/rate.h"
+#include "src/door/web_stream.h"
+#include "src/net/listen.h"
+#include "src/parallel/mutex.h"
+
+namespace shoal::door {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+namespace websocket = boost::beast::websocket;
+using asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+using wire::FrameType;
+
+// Of a request's first line and fields. A token takes half a kilobyte.
+constexpr uint32_t kMaxHeadBytes = 8 << 10;
+// A message is read in pieces of this size, and its buffer grows with what arrives.
+constexpr size_t kPieceBytes = 16 << 10;
+// The system holds no more of an answer that its peer does not read.
+constexpr int kMostUnsentBytes = 256 << 10;
+// How long a peer that was refused may go on sending before its connection is cut.
+constexpr std::chrono::milliseconds kLinger(1000);
+// Pings and pongs during one message. An honest client sends one in a while.
+constexpr int kMostControls = 100;
+// Requests of a peer that exceeds a rate wait for this long at most.
+constexpr std::chrono::seconds kLongestPause(60);
+
+constexpr char kCallPath[] = "/v1/call";
+constexpr char kSocketPath[] = "/v1/ws";
+
+constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
+
+IpAddress AddressOf(const asio::ip::address& address) {
+  return address.is_v4() ? MappedIpv4(address.to_v4().to_bytes()) : address.to_v6().to_bytes();
+}
+
+absl::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+// Takes HTTP/1.1 if the client offers it. A client that offers other protocols alone is not told
+// otherwise, and speaks HTTP/1.1 or finds out.
+int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* size,
+                   const unsigned char* offered, unsigned int offered_size, void*) {
+  static constexpr unsigned char kHttp11[] = "\x08http/1.1";
+  unsigned char* found = nullptr;
+  if (SSL_select_next_proto(&found, size, kHttp11, sizeof(kHttp11) - 1, offered, offered_size) !=
+      OPENSSL_NPN_NEGOTIATED) {
+    return SSL_TLSEXT_ERR_NOACK;
+  }
+  *chosen = found;
+  return SSL_TLSEXT_ERR_OK;
+}
+
+// Null without a certificate.
+absl::StatusOr<std::shared_ptr<asio::ssl::context>> MakeContext(const net::Identity& identity) {
+  if (identity.certificate_pem.empty()) return nullptr;
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<asio::ssl::context> context,
+                         net::MakeContext(/*server=*/true, &identity));
+  SSL_CTX_set_alpn_select_cb(context->native_handle(), &ChooseProtocol, nullptr);
+  return context;
+}
+
+// A whole frame.
+Bytes ErrorFrame(const absl::Status& status) {
+  const wire::Frame frame = wire::MakeErrorFrame(status);
+  const wire::FrameHeaderBytes head = wire::EncodeFrameHeader(wire::HeaderOf(frame));
+  Bytes bytes(head.size() + frame.control.size());
+  std::ranges::copy(head, bytes.begin());
+  std::ranges::copy(frame.control, bytes.begin() + head.size());
+  return bytes;
+}
+
+// A refusal of the door's own.
+struct No {
+  http::status status;
+  Refusal why;
+  absl::Status error;
+  int retry_after_s = 0;
+};
+
+No Malformed(absl::string_view what) {
+  return {http::status::bad_request, Refusal::kMalformed, absl::InvalidArgumentError(what)};
+}
+No TooLarge(absl::string_view what) {
+  return {http::status::payload_too_large, Refusal::kTooLarge, absl::ResourceExhaustedError(what)};
+}
+No NoRoom() {
+  return {http::status::service_unavailable, Refusal::kNoRoom,
+          absl::UnavailableError("too many requests at once; try again later"), 1};
+}
+// Of an error of CheckRequest or Message.
+No Of(const absl::Status& error) {
+  return absl::IsResourceExhausted(error) ? TooLarge(error.message()) : Malformed(error.message());
+}
+
+}  // namespace
+
+struct Door::State : std::enable_shared_from_this<Door::State> {
+  State(Options o, Figures* f)
+      : options(std::move(o)),
+        figures(f),
+        places({.connections = options.max_connections,
+                .newcomers = options.max_newcomers,
+                .buffer_bytes = options.max_buffered_bytes,
+                .reserved_bytes = 0,
+                .shares = options.shares}),
+        visitors({.connections = options.max_connections,
+                  .newcomers = options.max_connections,
+                  .buffer_bytes = options.max_buffered_bytes,
+                  .reserved_bytes = 0,
+                  .shares = options.shares}),
+        address_requests(options.address_requests),
+        address_onions(options.address_onion_bytes),
+        acceptor(asio::make_strand(io)) {}
+
+  class Session;
+
+  static asio::awaitable<void> Accept(std::shared_ptr<State> self);
+  void Admit(tcp::socket socket);
+  void Stop();
+  std::shared_ptr<asio::ssl::context> Context() {
+    const MutexLock lock(mutex);
+    return context;
+  }
+
+  const Options options;
+  Figures* const figures;
+  net::Places places;
+  // Of those that come over a proxy, by the address that it names.
+  net::Places visitors;
+  AddressRates address_requests, address_onions;
+  asio::io_context io;
+  std::unique_ptr<FrontendLinks> links;
+  tcp::acceptor acceptor;  // used on its own strand alone
+  uint16_t port = 0;
+
+  uint64_t next_session = 0;  // Accept's
+
+  Mutex mutex;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+  std::shared_ptr<asio::ssl::context> context ABSL_GUARDED_BY(mutex);
+  std::map<uint64_t, std::weak_ptr<Session>> sessions ABSL_GUARDED_BY(mutex);
+
+  std::vector<std::thread> threads;
+};
+
+// One connection. It takes one request at a time: the next one is read when the answer is written,
+// so that a peer that sends faster, or reads slower, waits for itself.
+//
+// A session lives as long as its two coroutines, Serve and Watch; nothing else owns it. Serve ends
+// in Close, whatever happens, and Close ends Watch.
+class Door::State::Session : public std::enable_shared_from_this<Session> {
+ public:
+  using Socket = websocket::stream<WebStream&>;
+
+  Session(std::shared_ptr<State> door, uint64_t number, net::Places::Place place, bool is_proxy,
+          tcp::socket socket)
+      : door_(std::move(door)),
+        number_(number),
+        is_proxy_(is_proxy),
+        place_(std::move(place)),
+        stream_(std::move(socket), door_->Context()),
+        watchdog_(stream_.get_executor()),
+        pause_(stream_.get_executor()) {
+    ++figures().connections;
+  }
+  ~Session() {
+    --figures().connections;
+    const MutexLock lock(door_->mutex);
+    door_->sessions.erase(number_);
+  }
+
+  static void Run(const std::shared_ptr<Session>& self) {
+    asio::co_spawn(self->stream_.get_executor(), Serve(self), asio::detached);
+    asio::co_spawn(self->stream_.get_executor(), Watch(self), asio::detached);
+  }
+
+  // Thread-safe. The posted call owns nothing, as it may stay in the queue of a door that ends.
+  static void Cut(const std::shared_ptr<Session>& self) {
+    asio::post(self->stream_.get_executor(), [weak = self->weak_from_this()] {
+      if (const std::shared_ptr<Session> session = weak.lock()) session->Close();
+    });
+  }
+
+ private:
+  const Options& options() const { return door_->options; }
+  Figures& figures() const { return *door_->figures; }
+  tcp::socket& socket() { return stream_.socket(); }
+
+  void DeadlineAt(Clock::time_point when) {
+    deadline_ = when;
+    watchdog_.cancel();
+  }
+  void Deadline(std::chrono::milliseconds timeout) { DeadlineAt(Clock::now() + timeout); }
+  // For a transfer that began at `start` and has got so far.
+  void Progress(Clock::time_point start, size_t bytes) {
+    DeadlineAt(start + options().progress_timeout * (1 + static_cast<int>(bytes >> 20)));
+  }
+  void Close() {
+    closed_ = true;
+    if (call_ != nullptr) call_->Cancel();
+    watchdog_.cancel();
+    pause_.cancel();
+    boost::system::error_code ignored;
+    socket().close(ignored);
+  }
+
+  // Cuts the connection, or gives up the call to the frontend, when a deadline passes. Runs on the
+  // same strand as Serve.
+  static asio::awaitable<void> Watch(std::shared_ptr<Session> self) {
+    while (!self->closed_) {
+      if (Clock::now() < self->deadline_) {
+        self->watchdog_.expires_at(self->deadline_);
+        co_await self->watchdog_.async_wait(kUse);
+      } else if (self->call_ != nullptr) {
+        self->deadline_ = Clock::time_point::max();
+        self->call_->Cancel();
+      } else {
+        if (!self->lingers_) self->figures().Refuse(Refusal::kTooSlow);
+        self->Close();
+      }
+    }
+  }
+
+  static asio::awaitable<void> Serve(std::shared_ptr<Session> self) {
+    try {
+      self->Deadline(self->options().handshake_timeout);
+      const auto error = co_await self->stream_.Handshake();
+      if (!error) {
+        while (!self->closed_ && co_await self->ServeOne()) {
+        }
+      }
+    } catch (const std::exception&) {
+      // Most likely memory is short. This connection ends, and no other.
+    }
+    self->Close();
+  }
+
+  // --- what a peer may take ---
+
+  const Origin& origin() const { return visitor_ ? visitor_->origin() : place_.origin(); }
+  bool Claim(uint64_t bytes) {
+    if (!place_.Claim(bytes, net::Places::Room::kGeneral)) return false;
+    return !visitor_ || visitor_->Claim(bytes, net::Places::Room::kGeneral);
+  }
+  void Release() {
+    place_.Release();
+    if (visitor_) visitor_->Release();
+  }
+
+  // How long until the peer may send a request more; zero if it may now.
+  Clock::duration TakeRequest() {
+    const Clock::time_point now = Clock::now();
+    const auto wait = requests_.Take(1, options().connection_requests, now);
+    if (wait > Clock::duration::zero()) return wait;
+    return door_->address_requests.Take(origin(), 1, now);
+  }
+  Clock::duration TakeOnions(const Message& message) {
+    if (message.type() != FrameType::kSubmitOnions) return Clock::duration::zero();
+    return door_->address_onions.Take(origin(), static_cast<double>(message.size()), Clock::now());
+  }
+
+  // Welcomes the peer of a request with this head, or says why not.
+  template <typename Head>
+  std::optional<No> Admit(const Head& head) {
+    if (is_proxy_) {
+      std::string forwarded;
+      for (auto [at, end] = head.equal_range("X-Forwarded-For"); at != end; ++at) {
+        absl::StrAppend(&forwarded, forwarded.empty() ? "" : ",", View(at->value()));
+      }
+      const auto address = ForwardedAddress(forwarded, options().proxies);
+      if (!address.has_value()) {
+        return No{http::status::bad_request, Refusal::kNoAddress,
+                  absl::InvalidArgumentError("the proxy names no client")};
+      }
+      const Origin from = options().shared_addresses.OriginOf(*address);
+      if (!visitor_ || visitor_->origin() != from) {
+        visitor_.reset();
+        net::Places::Arrival arrival = door_->visitors.Arrive(number_, from);
+        if (!arrival.place.Welcome().ok()) return NoRoom();
+        visitor_.emplace(std::move(arrival.place));
+      }
+    }
+    if (head.count(http::field::origin) > 0 &&
+        !options().origins.Allow(View(head[http::field::origin]))) {
+      return No{http::status::forbidden, Refusal::kForeignOrigin,
+                absl::PermissionDeniedError("this door does not serve that page")};
+    }
+    return std::nullopt;
+  }
+  std::optional<No> Welcome() {
+    if (place_.welcome() || place_.Welcome().ok()) return std::nullopt;
+    return NoRoom();
+  }
+
+  // --- HTTP ---
+
+  // Serves one request. False if the connection ends with it.
+  asio::awaitable<bool> ServeOne() {
+    Deadline(place_.welcome() ? options().idle_timeout : options().first_request_timeout);
+    http::request_parser<http::buffer_body> parser;
+    parser.header_limit(kMaxHeadBytes);
+    parser.body_limit(kMaxMessageBytes);
+    const auto [error, size] = co_await http::async_read_header(stream_, buffer_, parser, kUse);
+    if (error) {
+      if (error == http::error::end_of_stream || closed_) co_return false;
+      if (error == http::error::body_limit || error == http::error::header_limit) {
+        const No no = TooLarge("the request is too large");
+        co_await Refuse(no);
+      } else if (error.category() == http::make_error_code(http::error::bad_method).category()) {
+        const No no = Malformed(error.message());
+        co_await Refuse(no);
+      }
+      co_return false;
+    }
+    const auto& head = parser.get();
+    // Of this request alone.
+    allow_origin_ = std::string(View(head[http::field::origin]));
+    std::optional<No> no = Admit(head);
+    if (no) {
+      allow_origin_.clear();
+      co_await Refuse(*no);
+      co_return false;
+    }
+    const absl::string_view target = View(head.target());
+    const absl::string_view path = target.substr(0, target.find('?'));
+    if (path == kSocketPath && websocket::is_upgrade(head)) {
+      no = Welcome();
+      if (!no && buffer_.size() > 0) no = Malformed("bytes before the WebSocket is open");
+      if (no) {
+        co_await Refuse(*no);
+      } else {
+        co_await ServeSocket(head);
+      }
+      co_return false;
+    }
+    if (path == kCallPath && head.method() == http::verb::post) {
+      no = Welcome();
+      if (no) {
+        co_await Refuse(*no);
+        co_return false;
+      }
+      co_return co_await ServeCall(parser);
+    }
+    if (path == kCallPath && head.method() == http::verb::options) {
+      http::response<http::vector_body<uint8_t>> response(http::status::no_content, 11);
+      response.set(http::field::access_control_allow_methods, "POST");
+      response.set(http::field::access_control_allow_headers, "content-type, authorization");
+      response.set(http::field::access_control_max_age, "86400");
+      co_return co_await Respond(response, head.keep_alive());
+    }
+    const bool known = path == kCallPath || path == kSocketPath;
+    No unknown = Malformed(known ? "POST a frame to /v1/call, or open a WebSocket at /v1/ws"
+                                 : "there is /v1/call and /v1/ws");
+    unknown.status = known ? http::status::method_not_allowed : http::status::not_found;
+    co_await Refuse(unknown);
+    co_return false;
+  }
+
+  asio::awaitable<bool> ServeCall(http::request_parser<http::buffer_body>& parser) {
+    const bool keep_alive = parser.get().keep_alive();
+    const auto wait = TakeRequest();
+    if (wait > Clock::duration::zero()) {
+      const No no = TooFast(wait);
+      co_await Refuse(no);
+      co_return false;
+    }
+    if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+      http::response<http::empty_body> go_on(http::status::continue_, 11);
+      const auto [unsent, n] = co_await http::async_write(stream_, go_on, kUse);
+      if (unsent) co_return false;
+    }
+    Message message;
+    const Clock::time_point start = Clock::now();
+    Bytes piece(kPieceBytes);
+    std::optional<No> no;
+    while (!no && !parser.is_done()) {
+      Progress(start, message.size());
+      parser.get().body().data = piece.data();
+      parser.get().body().size = piece.size();
+      parser.get().body().more = true;
+      const auto [error, n] = co_await http::async_read(stream_, buffer_, parser, kUse);
+      if (error == http::error::body_limit) {
+        no = TooLarge("the request is too large");
+      } else if (error && error != http::error::need_buffer) {
+        co_return false;
+      } else {
+        no = Take(BytesView(piece).first(piece.size() - parser.get().body().size), message);
+      }
+    }
+    if (!no) no = Complete(message);
+    if (!no) {
+      const auto too_fast = TakeOnions(message);
+      if (too_fast > Clock::duration::zero()) no = TooFast(too_fast);
+    }
+    if (no) {
+      co_await Refuse(*no);
+      co_return false;
+    }
+    const absl::StatusOr<Bytes> answer = co_await Forward(message);
+    if (closed_) co_return false;
+    http::response<http::vector_body<uint8_t>> response(http::status::ok, 11);
+    if (answer.ok()) {
+      response.body() = *answer;
+    } else {
+      response.result(http::status::service_unavailable);
+      response.set(http::field::retry_after, "1");
+      response.body() = ErrorFrame(answer.status());
+    }
+    const bool sent = co_await Respond(response, keep_alive);
+    Release();
+    co_return sent;
+  }
+
+  // Adds bytes to the message, or says why not.
+  std::optional<No> Take(BytesView piece, Message& message) {
+    if (!Claim(piece.size())) return NoRoom();
+    if (const absl::Status added = message.Add(piece); !added.ok()) return Of(added);
+    return std::nullopt;
+  }
+  static std::optional<No> Complete(const Message& message) {
+    if (const absl::Status whole = message.Finish(); !whole.ok()) return Of(whole);
+    return std::nullopt;
+  }
+  static No TooFast(Clock::duration wait) {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(wait).count();
+    return {http::status::too_many_requests, Refusal::kTooFast,
+            absl::UnavailableError("too many requests in a minute; try again later"),
+            static_cast<int>(seconds)};
+  }
+
+  template <typename Response>
+  asio::awaitable<bool> Respond(Response& response, bool keep_alive) {
+    if (!allow_origin_.empty()) {
+      response.set(http::field::access_control_allow_origin, allow_origin_);
+      response.set(http::field::access_control_expose_headers, "retry-after, www-authenticate");
+    }
+    response.set(http::field::vary, "Origin");
+    response.set(http::field::cache_control, "no-store");
+    response.set("X-Content-Type-Options", "nosniff");
+    if (!response.body().empty()) {
+      response.set(http::field::content_type, "application/octet-stream");
+    }
+    response.keep_alive(keep_alive);
+    response.prepare_payload();
+    Progress(Clock::now(), response.body().size());
+    const auto [error, n] = co_await http::async_write(stream_, response, kUse);
+    co_return !error && keep_alive;
+  }
+
+  // Says why, and ends the connection. For a moment the door reads and drops what the peer still
+  // sends, as the system would take the answer back if the connection closed at once.
+  asio::awaitable<void> Refuse(const No& no) {
+    figures().Refuse(no.why);
+    http::response<http::vector_body<uint8_t>> response(no.status, 11);
+    if (no.retry_after_s > 0) {
+      response.set(http::field::retry_after, std::to_string(no.retry_after_s));
+    }
+    response.body() = ErrorFrame(no.error);
+    co_await Respond(response, /*keep_alive=*/false);
+    co_await Linger();
+  }
+  asio::awaitable<void> Linger() {
+    boost::system::error_code ignored;
+    socket().shutdown(tcp::socket::shutdown_send, ignored);
+    // Not extended by what the peer sends.
+    const Clock::time_point end = Clock::now() + std::min(options().progress_timeout, kLinger);
+    lingers_ = true;
+    DeadlineAt(end);
+    Bytes dropped(kPieceBytes);
+    for (;;) {
+      const auto [error, n] =
+          co_await socket().async_read_some(asio::buffer(dropped.data(), dropped.size()), kUse);
+      if (error) co_return;
+    }
+  }
+
+  // --- WebSocket ---
+
+  template <typename Head>
+  asio::awaitable<void> ServeSocket(const Head& head) {
+    Socket ws(stream_);
+    ws.read_message_max(0);  // Message says how long one may be
+    ws.binary(true);
+    // An answer is one frame of WebSocket's as well.
+    ws.auto_fragment(false);
+    int controls = 0;
+    ws.control_callback([&](websocket::frame_type, beast::string_view) {
+      if (++controls > kMostControls) Close();
+    });
+    Deadline(options().progress_timeout);
+    const auto [refused] = co_await ws.async_accept(head, kUse);
+    if (refused) co_return;
+    ++figures().web_sockets;
+    const auto count_down = [](Figures* all) { --all->web_sockets; };
+    const std::unique_ptr<Figures, decltype(count_down)> counted(&figures(), count_down);
+    while (!closed_) {
+      controls = 0;
+      Message message;
+      std::optional<No> no;
+      if (!co_await ReadMessage(ws, message, no)) co_return;
+      if (no) {
+        co_await RefuseSocket(ws, *no);
+        co_return;
+      }
+      if (!co_await Pause(message)) co_return;
+      const absl::StatusOr<Bytes> answer = co_await Forward(message);
+      if (closed_) co_return;
+      const Bytes bytes = answer.ok() ? *answer : ErrorFrame(answer.status());
+      if (!co_await WriteMessage(ws, bytes)) co_return;
+      Release();
+    }
+  }
+
+  // False if the connection has ended.
+  asio::awaitable<bool> ReadMessage(Socket& ws, Message& message, std::optional<No>& no) {
+    Deadline(options().idle_timeout);
+    Bytes piece(kPieceBytes);
+    Clock::time_point start = Clock::time_point::max();
+    do {
+      const auto [error, n] =
+          co_await ws.async_read_some(asio::buffer(piece.data(), piece.size()), kUse);
+      if (error) co_return false;
+      if (!ws.got_binary()) {
+        no = Malformed("a text message: frames are binary messages");
+        co_return true;
+      }
+      if (start == Clock::time_point::max()) start = Clock::now();
+      Progress(start, message.size());
+      no = Take(BytesView(piece).first(n), message);
+      if (no) co_return true;
+    } while (!ws.is_message_done());
+    no = Complete(message);
+    co_return true;
+  }
+
+  // Waits until the peer may have this request served.
+  asio::awaitable<bool> Pause(const Message& message) {
+    DeadlineAt(Clock::time_point::max());
+    bool counted = false;
+    for (;;) {
+      Clock::duration wait = counted ? Clock::duration::zero() : TakeRequest();
+      if (wait == Clock::duration::zero()) {
+        counted = true;
+        wait = TakeOnions(message);
+      }
+      if (wait == Clock::duration::zero()) co_return true;
+      figures().Refuse(Refusal::kTooFast);
+      pause_.expires_after(std::min<Clock::duration>(wait, kLongestPause));
+      co_await pause_.async_wait(kUse);
+      if (closed_) co_return false;
+    }
+  }
+
+  asio::awaitable<bool> WriteMessage(Socket& ws, const Bytes& bytes) {
+    Progress(Clock::now(), bytes.size());
+    const auto [error, n] = co_await ws.async_write(asio::buffer(bytes.data(), bytes.size()), kUse);
+    co_return !error;
+  }
+
+  asio::awaitable<void> RefuseSocket(Socket& ws, const No& no) {
+    figures().Refuse(no.why);
+    const Bytes bytes = ErrorFrame(no.error);
+    if (!co_await WriteMessage(ws, bytes)) co_return;
+    Deadline(kLinger);
+    lingers_ = true;
+    // Reads and drops what comes, until the peer closes as well.
+    (void)co_await ws.async_close(websocket::close_code::policy_error, kUse);
+  }
+
+  // --- the frontend ---
+
+  asio::awaitable<absl::StatusOr<Bytes>> Forward(const Message& message) {
+    ++figures().requests;
+    figures().received_bytes += message.size();
+    FrontendLinks::Call call;
+    call_ = &call;
+    Deadline(options().answer_timeout);
+    const std::function<bool(uint64_t)> claim = [this](uint64_t bytes) { return Claim(bytes); };
+    absl::StatusOr<Bytes> answer(absl::UnavailableError("no room; try again later"));
+    try {
+      answer = co_await door_->links->Forward(message.bytes(), message.type(), claim, call);
+    } catch (...) {
+      call_ = nullptr;
+      throw;
+    }
+    call_ = nullptr;
+    if (answer.ok()) {
+      figures().sent_bytes += answer->size();
+    } else {
+      figures().Refuse(Refusal::kNoFrontend);
+    }
+    co_return answer;
+  }
+
+  const std::shared_ptr<State> door_;
+  const uint64_t number_;
+  const bool is_proxy_;
+  net::Places::Place place_;
+  std::optional<net::Places::Place> visitor_;  // over a proxy
+  WebStream stream_;
+  beast::flat_buffer buffer_{2 * kMaxHeadBytes};
+  asio::steady_timer watchdog_;
+  asio::steady_timer pause_;
+  Bucket requests_;
+  std::string allow_origin_;  // of the request at hand: the page that may read the answer
+  FrontendLinks::Call* call_ = nullptr;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  bool closed_ = false;
+  bool lingers_ = false;
+};
+
+asio::awaitable<void> Door::State::Accept(std::shared_ptr<State> self) {
+  asio::steady_timer pause(self->acceptor.get_executor());
+  while (self->acceptor.is_open()) {
+    auto [error, socket] = co_await self->acceptor.async_accept(asio::make_strand(self->io), kUse);
+    if (!self->acceptor.is_open()) co_return;
+    if (!error) {
+      try {
+        self->Admit(std::move(socket));
+        continue;
+      } catch (const std::exception&) {
+        // Without memory the door waits, as without descriptors.
+      }
+    }
+    // Give the open connections time to go.
+    pause.expires_after(std::chrono::milliseconds(100));
+    co_await pause.async_wait(kUse);
+  }
+}
+
+void Door::State::Admit(tcp::socket socket) {
+  boost::system::error_code error;
+  const tcp::endpoint peer = socket.remote_endpoint(error);
+  if (error) return;  // gone already
+  // Hints.
+  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsentBytes,
+               sizeof(kMostUnsentBytes));
+  socket.set_option(tcp::no_delay(true), error);
+  const IpAddress address = AddressOf(peer.address());
+  const bool is_proxy = options.proxies.Contains(address);
+  const uint64_t number = next_session++;
+  // The places of a proxy are those of all its clients.
+  net::Places::Arrival arrival =
+      places.Arrive(number, is_proxy ? std::nullopt : options.shared_addresses.OriginOf(address));
+  const auto session = std::make_shared<Session>(
+      shared_from_this(), number, std::move(arrival.place), is_proxy, std::move(socket));
+  std::shared_ptr<Session> evicted;
+  bool admitted;
+  {
+    const MutexLock lock(mutex);
+    if (arrival.evicted) {
+      const auto found = sessions.find(*arrival.evicted);
+      if (found != sessions.end()) evicted = found->second.lock();
+    }
+    admitted = !stopping && sessions.emplace(number, session).second;
+  }
+  if (evicted != nullptr) {
+    figures->Refuse(Refusal::kNoRoom);
+    Session::Cut(evicted);
+  }
+  if (admitted) Session::Run(session);
+}
+
+void Door::State::Stop() {
+  asio::post(acceptor.get_executor(), [this] {
+    boost::system::error_code ignored;
+    acceptor.close(ignored);
+  });
+  std::vector<std::shared_ptr<Session>> open;
+  {
+    const MutexLock lock(mutex);
+    stopping = true;
+    for (const auto& [number, session] : sessions) {
+      if (auto alive = session.lock()) open.push_back(std::move(alive));
+    }
+  }
+  for (const auto& session : open) Session::Cut(session);
+}
+
+absl::StatusOr<std::unique_ptr<Door>> Door::Start(Options options, Figures* figures) {
+  SHOAL_ASSIGN_OR_RETURN(auto context, MakeContext(options.identity));
+  options.identity = {};  // the context has it
+  auto state = std::make_shared<State>(std::move(options), figures);
+  {
+    const MutexLock lock(state->mutex);
+    state->context = std::move(context);
+  }
+  SHOAL_ASSIGN_OR_RETURN(state->links,
+                         FrontendLinks::Create(state->options.frontend, &state->io, figures));
+  SHOAL_RETURN_IF_ERROR(net::Listen(state->options.address, state->acceptor));
+  boost::system::error_code error;
+  state->port = state->acceptor.local_endpoint(error).port();
+  asio::co_spawn(state->acceptor.get_executor(), State::Accept(state), asio::detached);
+  for (size_t i = 0; i < std::max<size_t>(1, state->options.threads); ++i) {
+    state->threads.emplace_back([raw = state.get()] { raw->io.run(); });
+  }
+  return std::unique_ptr<Door>(new Door(std::move(state)));
+}
+
+Door::~Door() {
+  state_->Stop();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+absl::Status Door::UseCertificate(const net::Identity& identity) {
+  SHOAL_ASSIGN_OR_RETURN(auto context, MakeContext(identity));
+  const MutexLock lock(state_->mutex);
+  state_->context.swap(context);
+  return absl::OkStatus();
+}
+
+uint16_t Door::port() const { return state_->port; }
+
+}  // namespace shoal::door

@@ -1,0 +1,82 @@
+// Serves clients of the web, and passes what they ask to the frontend (docs/door.md):
+//
+//   client --- HTTPS: POST /v1/call, one frame ---------------.
+//   client --- WebSocket: /v1/ws, a frame in each message -----+-- door -- TLS, frames -- frontend
+//
+// The messages are those of docs/protocol.md, unchanged. The door reads of a frame its header
+// alone.
+#ifndef SHOAL_SRC_DOOR_DOOR_H_
+#define SHOAL_SRC_DOOR_DOOR_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/address_block.h"
+#include "src/door/figures.h"
+#include "src/door/frontend_links.h"
+#include "src/door/rules.h"
+#include "src/net/places.h"
+#include "src/net/tls.h"
+
+namespace shoal::door {
+
+// Thread-safe.
+class Door {
+ public:
+  struct Options {
+    std::string address;  // host:port; port 0 takes a free one
+    // Without a certificate the door speaks plain HTTP.
+    net::Identity identity = {};
+    FrontendLinks::Options frontend;
+    OriginRules origins = {};
+    // Their clients' addresses are in X-Forwarded-For.
+    AddressRanges proxies = {};
+    // Places (src/net/places.h). A peer is welcome once the head of its first request is there and
+    // asks for what the door has, from a page that may ask.
+    size_t max_connections = 3072;
+    size_t max_newcomers = 1024;
+    uint64_t max_buffered_bytes = 256 << 20;
+    net::BlockShares shares = {};
+    // Neither a share nor a rate of an address applies to these.
+    AddressRanges shared_addresses = {};
+    // Limits a minute (DoorConfig::Rates); onions in bytes.
+    double connection_requests = 600;
+    double address_requests = 3000;
+    double address_onion_bytes = 4 << 20;
+    size_t threads = 2;
+    // After which a connection is cut: for the handshake; for the head of the first request; for
+    // each megabyte of a request or an answer; for the wait for the next request. And after which a
+    // request counts as not answered; a client may wait for a round for up to a minute.
+    std::chrono::milliseconds handshake_timeout{5'000};
+    std::chrono::milliseconds first_request_timeout{10'000};
+    std::chrono::milliseconds progress_timeout{20'000};
+    std::chrono::milliseconds idle_timeout{300'000};
+    std::chrono::milliseconds answer_timeout{120'000};
+  };
+
+  // `figures` must outlive the door. Errors as net::Server::Start.
+  static absl::StatusOr<std::unique_ptr<Door>> Start(Options options, Figures* figures);
+
+  // Cuts all connections and waits for the I/O threads.
+  ~Door();
+
+  // Shows this certificate to connections that come from now on. INVALID_ARGUMENT if it does not
+  // fit its key; nothing changes then.
+  absl::Status UseCertificate(const net::Identity& identity);
+
+  uint16_t port() const;
+
+ private:
+  struct State;
+  explicit Door(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace shoal::door
+
+#endif  // SHOAL_SRC_DOOR_DOOR_H_

@@ -1,0 +1,684 @@
+// The door between clients that write their own bytes and a frontend that answers as it is told.
+#include "src/door/door.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/net/server.h"
+#include "src/net/testing/raw_tls.h"
+#include "src/net/testing/test_identity.h"
+#include "src/parallel/mutex.h"
+#include "src/wire/frame.h"
+
+namespace shoal::door {
+namespace {
+
+using net::testing::kLoopback;
+using net::testing::RawTls;
+using net::testing::TestIdentity;
+using wire::Frame;
+using wire::FrameType;
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr char kPage[] = "https://page.example.org";
+constexpr size_t kLongAnswer = 4 << 20;
+
+Bytes BytesOf(const Frame& frame) {
+  const auto head = wire::EncodeFrameHeader(wire::HeaderOf(frame));
+  Bytes bytes(head.begin(), head.end());
+  Append(bytes, AsBytes(frame.control));
+  return bytes;
+}
+
+Frame FrameOf(FrameType type, std::string control) {
+  return {.type = type, .control = std::move(control), .bulk = {}};
+}
+
+absl::Status ErrorIn(BytesView bytes) {
+  if (bytes.size() < wire::kFrameHeaderBytes) return absl::DataLossError("no frame");
+  wire::FrameHeaderBytes head;
+  std::ranges::copy(bytes.first(head.size()), head.begin());
+  const auto header = wire::ParseFrameHeader(head);
+  if (!header.ok()) return header.status();
+  return wire::ErrorOf(
+      {.type = header->type, .control = ToString(bytes.subspan(head.size())), .bulk = {}});
+}
+
+struct Response {
+  int status = 0;  // 0: the connection ended
+  std::string head;
+  Bytes body;
+};
+
+// A client over TLS that writes HTTP and WebSocket by hand.
+class Web {
+ public:
+  explicit Web(uint16_t port, const std::string& from = kLoopback) : tls_(port, from) {}
+
+  bool Write(absl::string_view text) { return tls_.Write(AsBytes(text)); }
+  bool Write(BytesView bytes) { return tls_.Write(bytes); }
+
+  static std::string Head(absl::string_view first_line, absl::string_view fields = "") {
+    return absl::StrCat(first_line, " HTTP/1.1\r\nHost: door\r\n", fields, "\r\n");
+  }
+  Response Post(const Bytes& body, absl::string_view fields = "") {
+    Write(Head("POST /v1/call", absl::StrCat("Content-Length: ", body.size(), "\r\n", fields)));
+    Write(body);
+    return Read();
+  }
+  Response Ask(absl::string_view first_line, absl::string_view fields = "") {
+    Write(Head(first_line, fields));
+    return Read();
+  }
+  Response Read() {
+    Response response;
+    size_t end;
+    while ((end = AsText(read_).find("\r\n\r\n")) == absl::string_view::npos) {
+      if (!ReadMore()) return {};
+    }
+    response.head = std::string(AsText(read_).substr(0, end + 4));
+    read_.erase(read_.begin(), read_.begin() + static_cast<ptrdiff_t>(end + 4));
+    if (!absl::SimpleAtoi(response.head.substr(9, 3), &response.status)) return {};
+    const std::string lower = absl::AsciiStrToLower(response.head);
+    const size_t at = lower.find("content-length: ");
+    size_t length = 0;
+    if (at != std::string::npos) {
+      const std::string rest = lower.substr(at + 16);
+      EXPECT_TRUE(absl::SimpleAtoi(rest.substr(0, rest.find('\r')), &length));
+    }
+    if (!ReadTo(length)) return {};
+    response.body.assign(read_.begin(), read_.begin() + static_cast<ptrdiff_t>(length));
+    read_.erase(read_.begin(), read_.begin() + static_cast<ptrdiff_t>(length));
+    return response;
+  }
+
+  // --- WebSocket (RFC 6455) ---
+
+  Response Open(absl::string_view fields = "") {
+    return Ask("GET /v1/ws", absl::StrCat("Connection: Upgrade\r\nUpgrade: websocket\r\n"
+                                          "Sec-WebSocket-Version: 13\r\n"
+                                          "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+                                          fields));
+  }
+  static constexpr uint8_t kContinuation = 0, kText = 1, kBinary = 2, kClose = 8, kPing = 9;
+  static Bytes Piece(uint8_t opcode, BytesView payload, bool last = true) {
+    Bytes bytes = {static_cast<uint8_t>(opcode | (last ? 0x80 : 0))};
+    if (payload.size() < 126) {
+      bytes.push_back(static_cast<uint8_t>(0x80 | payload.size()));
+    } else {
+      bytes.push_back(0x80 | 127);
+      for (int shift = 56; shift >= 0; shift -= 8) {
+        bytes.push_back(static_cast<uint8_t>(uint64_t{payload.size()} >> shift));
+      }
+    }
+    bytes.insert(bytes.end(), 4, 0);  // a mask of zeros
+    Append(bytes, payload);
+    return bytes;
+  }
+  bool Send(BytesView message) { return Write(Piece(kBinary, message)); }
+  // The next message, or nothing if the connection ends or a close comes. Pongs are passed over.
+  std::optional<Bytes> Receive() {
+    for (;;) {
+      if (!ReadTo(2)) return std::nullopt;
+      const uint8_t opcode = read_[0] & 15;
+      uint64_t length = read_[1];
+      size_t head = 2;
+      if (length >= 126) {
+        head += length == 126 ? 2 : 8;
+        if (!ReadTo(head)) return std::nullopt;
+        length = 0;
+        for (size_t i = 2; i < head; ++i) length = length << 8 | read_[i];
+      }
+      if (!ReadTo(head + length)) return std::nullopt;
+      Bytes payload(read_.begin() + static_cast<ptrdiff_t>(head),
+                    read_.begin() + static_cast<ptrdiff_t>(head + length));
+      read_.erase(read_.begin(), read_.begin() + static_cast<ptrdiff_t>(head + length));
+      if (opcode == kClose) return std::nullopt;
+      if (opcode == kBinary) return payload;
+    }
+  }
+  std::optional<Bytes> Ask(const Frame& frame) {
+    Send(BytesOf(frame));
+    return Receive();
+  }
+
+  bool ReadMore() {
+    uint8_t bytes[16 << 10];
+    const size_t n = tls_.ReadSome(bytes);
+    Append(read_, BytesView(bytes, n));
+    return n > 0;
+  }
+  bool ReadTo(size_t size) {
+    while (read_.size() < size) {
+      if (!ReadMore()) return false;
+    }
+    return true;
+  }
+  // Whether the door ends the connection, whatever it says before.
+  bool Ends() {
+    while (ReadMore()) {
+    }
+    return true;
+  }
+  RawTls& tls() { return tls_; }
+
+ private:
+  RawTls tls_;
+  Bytes read_;
+};
+
+class DoorTest : public ::testing::Test {
+ protected:
+  ~DoorTest() override {
+    held_.clear();
+    door_.reset();
+    frontend_.reset();
+  }
+
+  void StartFrontend(const TestIdentity& identity, uint16_t port = 0) {
+    auto started = net::Server::Start(
+        {.address = absl::StrCat("127.0.0.1:", port),
+         .identity = identity.identity(),
+         .clients = {},
+         .limits =
+             [](FrameType) {
+               return wire::FrameLimits{.control_bytes = 4 << 20, .bulk_bytes = 1 << 20};
+             }},
+        [this](Frame request, net::Reply reply) {
+          ++asked_;
+          if (request.type == FrameType::kWaitRound) {  // answered when the test says so
+            const MutexLock lock(mutex_);
+            held_.push_back(std::move(reply));
+          } else if (request.type == FrameType::kFetchAnswers) {
+            reply(FrameOf(FrameType::kFetchAnswers, std::string(kLongAnswer, 'a')));
+          } else if (request.type == FrameType::kGetPlacement) {
+            reply(absl::FailedPreconditionError("another epoch"));
+          } else {
+            reply(FrameOf(request.type, absl::StrCat("answer to ", request.control)));
+          }
+        });
+    SHOAL_ASSERT_OK(started.status());
+    frontend_ = *std::move(started);
+  }
+  void Start(const std::function<void(Door::Options&)>& change = [](Door::Options&) {}) {
+    StartFrontend(frontend_identity_);
+    const std::vector<std::string> allowed = {kPage};
+    Door::Options options{.address = "127.0.0.1:0",
+                          .identity = door_identity_.identity(),
+                          .frontend = {.address = absl::StrCat("127.0.0.1:", frontend_->port()),
+                                       .pin = frontend_identity_.digest()},
+                          .origins = *OriginRules::Create(allowed)};
+    change(options);
+    auto started = Door::Start(std::move(options), &figures_);
+    SHOAL_ASSERT_OK(started.status());
+    door_ = *std::move(started);
+  }
+  uint16_t port() const { return door_->port(); }
+
+  // Whether the door cuts whoever goes on writing, within less than it has for its largest message.
+  static bool IsCut(const std::function<bool()>& write) {
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (std::chrono::steady_clock::now() < until) {
+      if (!write()) return true;
+    }
+    return false;
+  }
+  // A new client is served.
+  void ExpectServed(const std::string& from = kLoopback) {
+    Web web(port(), from);
+    const Response response = web.Post(BytesOf(kList));
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(AsText(response.body), AsText(BytesOf(FrameOf(kList.type, "answer to x"))));
+  }
+
+  const Frame kList = FrameOf(FrameType::kListRounds, "x");
+  const TestIdentity frontend_identity_{1}, door_identity_{2};
+  Figures figures_;
+  std::unique_ptr<net::Server> frontend_;
+  std::atomic<int> asked_ = 0;
+  Mutex mutex_;
+  std::vector<net::Reply> held_;
+  std::unique_ptr<Door> door_;
+};
+
+TEST_F(DoorTest, APostIsACall) {
+  Start();
+  Web web(port());
+  for (int i = 0; i < 3; ++i) {  // over one connection
+    const Response response =
+        web.Post(BytesOf(FrameOf(FrameType::kGetDeployment, absl::StrCat("call ", i))));
+    EXPECT_EQ(response.status, 200) << response.head;
+    EXPECT_THAT(response.head, HasSubstr("Content-Type: application/octet-stream\r\n"));
+    EXPECT_THAT(response.head, HasSubstr("Cache-Control: no-store\r\n"));
+    EXPECT_EQ(response.body,
+              BytesOf(FrameOf(FrameType::kGetDeployment, absl::StrCat("answer to call ", i))));
+  }
+  // An error of the frontend is an answer.
+  const Response refused = web.Post(BytesOf(FrameOf(FrameType::kGetPlacement, "")));
+  EXPECT_EQ(refused.status, 200);
+  EXPECT_THAT(ErrorIn(refused.body),
+              shoal::testing::StatusIs(absl::StatusCode::kFailedPrecondition, "another epoch"));
+  // One connection to the frontend was enough.
+  EXPECT_EQ(frontend_->connections(), 1u);
+  EXPECT_EQ(figures_.requests, 4u);
+}
+
+TEST_F(DoorTest, AWebSocketIsAConnection) {
+  Start();
+  Web web(port());
+  const Response opened = web.Open();
+  ASSERT_EQ(opened.status, 101) << opened.head;
+  // The value that RFC 6455 gives for the key.
+  EXPECT_THAT(opened.head, HasSubstr("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(web.Ask(FrameOf(FrameType::kGetStatus, absl::StrCat(i))),
+              BytesOf(FrameOf(FrameType::kGetStatus, absl::StrCat("answer to ", i))));
+  }
+  const std::string onions(3 << 20, 'o');
+  EXPECT_EQ(web.Ask(FrameOf(FrameType::kSubmitOnions, onions)),
+            BytesOf(FrameOf(FrameType::kSubmitOnions, "answer to " + onions)));
+  EXPECT_EQ(web.Ask(FrameOf(FrameType::kFetchAnswers, ""))->size(), 20 + kLongAnswer);
+  // Requests that come together are answered in order.
+  for (int i = 0; i < 50; ++i) web.Send(BytesOf(FrameOf(FrameType::kGetStatus, absl::StrCat(i))));
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(web.Receive(),
+              BytesOf(FrameOf(FrameType::kGetStatus, absl::StrCat("answer to ", i))));
+  }
+}
+
+// Of a frame in as many pieces as it has bytes, with pings between.
+TEST_F(DoorTest, AMessageMayComeInSmallPieces) {
+  Start();
+  Web web(port());
+  ASSERT_EQ(web.Open().status, 101);
+  const Bytes frame = BytesOf(kList);
+  for (size_t i = 0; i < frame.size(); ++i) {
+    web.Write(Web::Piece(i == 0 ? Web::kBinary : Web::kContinuation, BytesView(frame).subspan(i, 1),
+                         i + 1 == frame.size()));
+    web.Write(Web::Piece(Web::kPing, {}));
+  }
+  EXPECT_EQ(web.Receive(), BytesOf(FrameOf(kList.type, "answer to x")));
+}
+
+TEST_F(DoorTest, NoRequestOfAPartyPasses) {
+  Start();
+  for (const FrameType type : {FrameType::kProposeRound, FrameType::kOnline, FrameType::kLiveRounds,
+                               FrameType::kPirQuery, FrameType::kError}) {
+    Web web(port());
+    const Response response = web.Post(BytesOf(FrameOf(type, "")));
+    EXPECT_EQ(response.status, 400);
+    EXPECT_THAT(ErrorIn(response.body),
+                shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument, ""));
+    Web socket(port());
+    ASSERT_EQ(socket.Open().status, 101);
+    const auto answer = socket.Ask(FrameOf(type, ""));
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_THAT(ErrorIn(*answer), shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument, ""));
+    EXPECT_EQ(socket.Receive(), std::nullopt);
+  }
+  EXPECT_EQ(asked_, 0);
+}
+
+TEST_F(DoorTest, WhatIsNoRequestIsRefused) {
+  Start();
+  const auto status = [&](absl::string_view request) {
+    Web web(port());
+    web.Write(request);
+    return web.Read().status;
+  };
+  EXPECT_EQ(status(Web::Head("GET /v1/call")), 405);
+  EXPECT_EQ(status(Web::Head("GET /v1/ws")), 405);
+  EXPECT_EQ(status(Web::Head("GET /")), 404);
+  EXPECT_EQ(status("nonsense\r\n\r\n"), 400);
+  EXPECT_EQ(status(Web::Head("POST /v1/call", "Content-Length: 0\r\n")), 400);
+  EXPECT_EQ(status(Web::Head("POST /v1/call", "Content-Length: -1\r\n")), 400);
+  EXPECT_EQ(status(Web::Head("POST /v1/call", "Content-Length: 3\r\n") + "SHL"), 400);
+  EXPECT_EQ(status(Web::Head("POST /v1/call", "Content-Length: 99999999\r\n")), 413);
+  EXPECT_EQ(status(Web::Head("GET /", absl::StrCat("X: ", std::string(9000, 'x'), "\r\n"))), 413);
+  Web text(port());
+  ASSERT_EQ(text.Open().status, 101);
+  text.Write(Web::Piece(Web::kText, AsBytes("hello")));
+  EXPECT_THAT(ErrorIn(text.Receive().value_or(Bytes())),
+              shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument, "binary"));
+  EXPECT_EQ(asked_, 0);
+  ExpectServed();
+}
+
+TEST_F(DoorTest, ABodyThatNeverEndsIsCut) {
+  Start();
+  Web web(port());
+  web.Write(Web::Head("POST /v1/call", "Transfer-Encoding: chunked\r\n"));
+  Bytes frame = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(4 << 20, 'o')));
+  const std::string chunk = absl::StrCat("10000\r\n", std::string(1 << 16, 'o'), "\r\n");
+  web.Write(absl::StrCat("14\r\n", AsText(BytesView(frame).first(20)), "\r\n"));
+  EXPECT_TRUE(IsCut([&] { return web.Write(chunk); }));
+  EXPECT_EQ(asked_, 0);
+
+  // The same as a message of a WebSocket, whose first piece says that more will come.
+  Web socket(port());
+  ASSERT_EQ(socket.Open().status, 101);
+  socket.Write(Web::Piece(Web::kBinary, BytesView(frame).first(20), false));
+  const Bytes piece = Web::Piece(Web::kContinuation, Bytes(1 << 16), false);
+  EXPECT_TRUE(IsCut([&] { return socket.Write(piece); }));
+  EXPECT_EQ(asked_, 0);
+  ExpectServed();
+}
+
+TEST_F(DoorTest, AMillionSmallFramesEndTheirOwnConnection) {
+  Start();
+  Web web(port());
+  ASSERT_EQ(web.Open().status, 101);
+  Bytes pings;
+  for (int i = 0; i < 1000; ++i) Append(pings, Web::Piece(Web::kPing, {}));
+  EXPECT_TRUE(IsCut([&] { return web.Write(pings); }));
+  ExpectServed();
+}
+
+TEST_F(DoorTest, AForeignPageIsRefused) {
+  Start();
+  for (const char* origin : {"https://evil.example", "null", "https://page.example.org:8443"}) {
+    const std::string field = absl::StrCat("Origin: ", origin, "\r\n");
+    Web post(port()), preflight(port()), socket(port());
+    const Response response = post.Post(BytesOf(kList), field);
+    EXPECT_EQ(response.status, 403);
+    EXPECT_FALSE(absl::StrContains(response.head, "Access-Control-Allow-Origin"));
+    const Response options =
+        preflight.Ask("OPTIONS /v1/call", field + "Access-Control-Request-Method: POST\r\n");
+    EXPECT_EQ(options.status, 403);
+    EXPECT_FALSE(absl::StrContains(options.head, "Access-Control-Allow-Origin"));
+    EXPECT_EQ(socket.Open(field).status, 403);
+  }
+  EXPECT_EQ(asked_, 0);
+  EXPECT_EQ(figures_.refusals(Refusal::kForeignOrigin), 9u);
+}
+
+TEST_F(DoorTest, AnAllowedPageIsServed) {
+  Start();
+  const std::string field = absl::StrCat("Origin: ", kPage, "\r\n");
+  const std::string allows = absl::StrCat("Access-Control-Allow-Origin: ", kPage, "\r\n");
+  Web web(port());
+  const Response preflight =
+      web.Ask("OPTIONS /v1/call", field + "Access-Control-Request-Method: POST\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_THAT(preflight.head, HasSubstr(allows));
+  EXPECT_THAT(preflight.head, HasSubstr("Access-Control-Allow-Methods: POST\r\n"));
+  EXPECT_THAT(preflight.head, HasSubstr("content-type"));
+  const Response response = web.Post(BytesOf(kList), field);
+  EXPECT_EQ(response.status, 200);
+  EXPECT_THAT(response.head, HasSubstr(allows));
+  EXPECT_THAT(response.head, HasSubstr("Vary: Origin\r\n"));
+  // Refusals, too, can be read by the page.
+  const Response refused = web.Post(BytesOf(FrameOf(FrameType::kOnline, "")), field);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.head, HasSubstr(allows));
+  Web socket(port());
+  EXPECT_EQ(socket.Open(field).status, 101);
+  EXPECT_EQ(socket.Ask(kList), BytesOf(FrameOf(kList.type, "answer to x")));
+}
+
+TEST_F(DoorTest, AnAddressHasARate) {
+  Start([](Door::Options& options) { options.address_requests = 4; });
+  for (int i = 0; i < 4; ++i) ExpectServed("127.0.0.2");
+  Web web(port(), "127.0.0.2");
+  const Response response = web.Post(BytesOf(kList));
+  EXPECT_EQ(response.status, 429);
+  EXPECT_THAT(response.head, HasSubstr("Retry-After: 15\r\n"));
+  EXPECT_THAT(ErrorIn(response.body), shoal::testing::StatusIs(absl::StatusCode::kUnavailable, ""));
+  ExpectServed("127.0.0.3");
+  EXPECT_EQ(asked_, 5);
+}
+
+TEST_F(DoorTest, AnAddressHasAShareOfSlots) {
+  Start();
+  const Bytes onions = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(3 << 20, 'o')));
+  Web first(port(), "127.0.0.2"), second(port(), "127.0.0.2"), other(port(), "127.0.0.3");
+  EXPECT_EQ(first.Post(onions).status, 200);
+  EXPECT_EQ(second.Post(onions).status, 429);
+  EXPECT_EQ(other.Post(onions).status, 200);
+  // Over a WebSocket it waits, and what it asks otherwise waits behind it.
+  Web socket(port(), "127.0.0.2");
+  ASSERT_EQ(socket.Open().status, 101);
+  socket.Send(onions);
+  std::this_thread::sleep_for(200ms);
+  EXPECT_EQ(asked_, 2);
+}
+
+TEST_F(DoorTest, AConnectionThatSendsFasterWaits) {
+  Start([](Door::Options& options) { options.connection_requests = 120; });
+  Web web(port());
+  ASSERT_EQ(web.Open().status, 101);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 122; ++i) web.Send(BytesOf(kList));
+  for (int i = 0; i < 122; ++i) ASSERT_TRUE(web.Receive().has_value()) << i;
+  EXPECT_GE(std::chrono::steady_clock::now() - start, 900ms);
+}
+
+TEST_F(DoorTest, AnAddressHasAShareOfPlaces) {
+  Start([](Door::Options& options) {
+    options.max_connections = 20;
+    options.max_newcomers = 20;
+    options.shares = {.connections = 50, .newcomers = 50, .buffers = 50};
+  });
+  std::vector<std::unique_ptr<Web>> open;
+  for (int i = 0; i < 10; ++i) {
+    open.push_back(std::make_unique<Web>(port(), "127.0.0.2"));
+    EXPECT_EQ(open.back()->Open().status, 101) << i;
+  }
+  Web one_more(port(), "127.0.0.2");
+  EXPECT_EQ(one_more.Open().status, 503);
+  ExpectServed("127.0.0.3");
+  // Those who say nothing have places of their own.
+  std::vector<std::unique_ptr<net::testing::RawSocket>> idle;
+  for (int i = 0; i < 60; ++i) {
+    idle.push_back(std::make_unique<net::testing::RawSocket>(port(), "127.0.0.2"));
+  }
+  ExpectServed("127.0.0.3");
+}
+
+TEST_F(DoorTest, WhoeverIsSlowIsCut) {
+  Start([](Door::Options& options) {
+    options.handshake_timeout = 300ms;
+    options.first_request_timeout = 300ms;
+    options.progress_timeout = 500ms;
+    options.idle_timeout = 500ms;
+  });
+  // A handshake, a head and a body, a byte at a time; a message that stops; a WebSocket that rests.
+  net::testing::RawSocket silent(port());
+  Web head(port()), body(port()), message(port()), rests(port());
+  head.Write("POST /v1/");
+  body.Write(Web::Head("POST /v1/call", "Content-Length: 1000\r\n"));
+  const Bytes onions = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(980, 'o')));
+  ASSERT_EQ(message.Open().status, 101);
+  ASSERT_EQ(rests.Open().status, 101);
+  message.Write(Web::Piece(Web::kBinary, BytesView(onions).first(100), false));
+  const auto start = std::chrono::steady_clock::now();
+  std::thread drips([&] {
+    for (size_t i = 0; i < 40 && head.Write("c") && body.Write(BytesView(onions).subspan(i, 1));
+         ++i) {
+      std::this_thread::sleep_for(50ms);
+    }
+  });
+  EXPECT_TRUE(silent.ReadToEnd());
+  EXPECT_TRUE(message.Ends());
+  EXPECT_TRUE(rests.Ends());
+  drips.join();
+  EXPECT_TRUE(head.Ends());
+  EXPECT_TRUE(body.Ends());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+  EXPECT_EQ(asked_, 0);
+}
+
+// A client that does not read its answers holds its own connection up, until it is cut.
+TEST_F(DoorTest, AWebSocketThatStallsHoldsUpNobodyElse) {
+  Start([](Door::Options& options) {
+    options.progress_timeout = 500ms;
+    options.shares.buffers = 10;
+    options.max_buffered_bytes = 100 << 20;
+  });
+  Web stalled(port(), "127.0.0.2");
+  ASSERT_EQ(stalled.Open().status, 101);
+  for (int i = 0; i < 20; ++i) stalled.Send(BytesOf(FrameOf(FrameType::kFetchAnswers, "")));
+  for (int i = 0; i < 20; ++i) ExpectServed("127.0.0.3");
+  for (int i = 0; i < 100 && figures_.web_sockets > 0; ++i) std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(figures_.web_sockets, 0u);
+  EXPECT_LT(asked_, 20 + 20);
+}
+
+TEST_F(DoorTest, AFrontendThatIsAwayIsSaidAndFoundAgain) {
+  Start();
+  const uint16_t frontend_port = frontend_->port();
+  Web web(port()), socket(port());
+  ASSERT_EQ(socket.Open().status, 101);
+  EXPECT_EQ(web.Post(BytesOf(kList)).status, 200);
+  frontend_.reset();
+  const Response response = web.Post(BytesOf(kList));
+  EXPECT_EQ(response.status, 503);
+  EXPECT_THAT(ErrorIn(response.body), shoal::testing::StatusIs(absl::StatusCode::kUnavailable, ""));
+  const auto answer = socket.Ask(kList);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(ErrorIn(*answer), shoal::testing::StatusIs(absl::StatusCode::kUnavailable, ""));
+  StartFrontend(frontend_identity_, frontend_port);
+  EXPECT_EQ(web.Post(BytesOf(kList)).status, 200);
+  EXPECT_EQ(socket.Ask(kList), BytesOf(FrameOf(kList.type, "answer to x")));
+  // A rested connection that has ended is replaced without a word.
+  frontend_.reset();
+  StartFrontend(frontend_identity_, frontend_port);
+  EXPECT_EQ(web.Post(BytesOf(kList)).status, 200);
+}
+
+TEST_F(DoorTest, AnotherServerThanTheFrontendIsAskedNothing) {
+  Start([](Door::Options& options) { options.frontend.pin[0] ^= 1; });
+  Web web(port());
+  EXPECT_EQ(web.Post(BytesOf(kList)).status, 503);
+  EXPECT_EQ(asked_, 0);
+}
+
+TEST_F(DoorTest, AnAnswerThatDoesNotComeIsGivenUp) {
+  Start([](Door::Options& options) { options.answer_timeout = 300ms; });
+  Web web(port()), socket(port());
+  ASSERT_EQ(socket.Open().status, 101);
+  const Frame wait = FrameOf(FrameType::kWaitRound, "");
+  EXPECT_EQ(web.Post(BytesOf(wait)).status, 503);
+  const auto answer = socket.Ask(wait);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(ErrorIn(*answer), shoal::testing::StatusIs(absl::StatusCode::kUnavailable, ""));
+  EXPECT_EQ(socket.Ask(kList), BytesOf(FrameOf(kList.type, "answer to x")));
+  for (int i = 0; i < 100 && figures_.frontend_connections > 1; ++i) {
+    std::this_thread::sleep_for(50ms);
+  }
+  EXPECT_LE(figures_.frontend_connections, 1u);
+}
+
+TEST_F(DoorTest, ConnectionsToTheFrontendAreBounded) {
+  Start([](Door::Options& options) { options.frontend.max_links = 2; });
+  Web one(port()), two(port()), three(port());
+  const Bytes wait = BytesOf(FrameOf(FrameType::kWaitRound, ""));
+  for (Web* web : {&one, &two}) {
+    ASSERT_EQ(web->Open().status, 101);
+    web->Send(wait);
+  }
+  while (asked_ < 2) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(three.Post(BytesOf(kList)).status, 503);
+  {
+    const MutexLock lock(mutex_);
+    for (net::Reply& reply : held_) reply(FrameOf(FrameType::kWaitRound, "now"));
+    held_.clear();
+  }
+  EXPECT_EQ(one.Receive(), BytesOf(FrameOf(FrameType::kWaitRound, "now")));
+  EXPECT_EQ(two.Receive(), BytesOf(FrameOf(FrameType::kWaitRound, "now")));
+  EXPECT_EQ(three.Post(BytesOf(kList)).status, 200);
+}
+
+TEST_F(DoorTest, OnlyAProxyOfTheOperatorNamesClients) {
+  Start([](Door::Options& options) {
+    ASSERT_TRUE(options.proxies.Add("127.0.0.9").ok());
+    options.address_requests = 2;
+  });
+  const auto ask = [&](const std::string& from, absl::string_view fields) {
+    Web web(port(), from);
+    return web.Post(BytesOf(kList), fields).status;
+  };
+  const std::string kProxy = "127.0.0.9";
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(ask(kProxy, "X-Forwarded-For: 192.0.2.1\r\n"), 200);
+  }
+  EXPECT_EQ(ask(kProxy, "X-Forwarded-For: 192.0.2.1\r\n"), 429);
+  // The client in front of the proxy cannot choose another address.
+  EXPECT_EQ(ask(kProxy, "X-Forwarded-For: 192.0.2.9, 192.0.2.1\r\n"), 429);
+  EXPECT_EQ(ask(kProxy, "X-Forwarded-For: 192.0.2.9\r\nX-Forwarded-For: 192.0.2.1\r\n"), 429);
+  EXPECT_EQ(ask(kProxy, "X-Forwarded-For: 192.0.2.2\r\n"), 200);
+  EXPECT_EQ(ask(kProxy, ""), 400);
+  // Nobody else can either.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(ask("127.0.0.2", absl::StrCat("X-Forwarded-For: 192.0.2.", 100 + i, "\r\n")), 200);
+  }
+  EXPECT_EQ(ask("127.0.0.2", "X-Forwarded-For: 192.0.2.102\r\n"), 429);
+}
+
+TEST_F(DoorTest, ANewCertificateIsShownToNewConnections) {
+  Start();
+  const auto shown = [&] {
+    boost::asio::io_context io;
+    boost::asio::ssl::context context(boost::asio::ssl::context::tls_client);
+    boost::asio::ssl::stream<boost::asio::ip::tcp::socket> stream(io, context);
+    stream.next_layer().connect({boost::asio::ip::make_address(kLoopback), port()});
+    stream.handshake(boost::asio::ssl::stream_base::client);
+    return *net::PeerCertificateSha256(stream.native_handle());
+  };
+  EXPECT_EQ(shown(), door_identity_.digest());
+  Web before(port());
+  EXPECT_EQ(before.Post(BytesOf(kList)).status, 200);
+  const TestIdentity next(3);
+  net::Identity wrong = next.identity();
+  wrong.certificate_pem = door_identity_.identity().certificate_pem;
+  EXPECT_FALSE(door_->UseCertificate(wrong).ok());
+  EXPECT_EQ(shown(), door_identity_.digest());
+  SHOAL_EXPECT_OK(door_->UseCertificate(next.identity()));
+  EXPECT_EQ(shown(), next.digest());
+  EXPECT_EQ(before.Post(BytesOf(kList)).status, 200);
+}
+
+TEST_F(DoorTest, WithoutACertificateItSpeaksPlainHttp) {
+  Start([](Door::Options& options) { options.identity = {}; });
+  net::testing::RawSocket plain(port());
+  const Bytes frame = BytesOf(kList);
+  const std::string request = absl::StrCat(
+      Web::Head("POST /v1/call",
+                absl::StrCat("Content-Length: ", frame.size(), "\r\nConnection: close\r\n")),
+      AsText(frame));
+  boost::asio::write(plain.socket, boost::asio::buffer(request));
+  std::string answer;
+  boost::system::error_code error;
+  boost::asio::read(plain.socket, boost::asio::dynamic_buffer(answer), error);
+  EXPECT_THAT(answer, HasSubstr("200 OK"));
+  EXPECT_THAT(answer, HasSubstr("answer to x"));
+}
+
+TEST_F(DoorTest, FiguresAreOfNoSingleClient) {
+  Start();
+  for (int i = 0; i < 13; ++i) ExpectServed();
+  const std::string page = figures_.Page(1'000'000 + 86400, 1'000'000);
+  EXPECT_THAT(page, HasSubstr("shoal_door_requests_total 10\n"));
+  EXPECT_THAT(page, HasSubstr("shoal_door_certificate_expires_days 1\n"));
+  EXPECT_THAT(page, HasSubstr("shoal_door_refused_total{reason=\"foreign_origin\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("shoal_door_received_bytes_total 0\n"));
+  EXPECT_FALSE(absl::StrContains(page, "127.0.0"));
+}
+
+}  // namespace
+}  // namespace shoal::door

@@ -1,0 +1,89 @@
+// The door's connections to the frontend's port for clients.
+#ifndef SHOAL_SRC_DOOR_FRONTEND_LINKS_H_
+#define SHOAL_SRC_DOOR_FRONTEND_LINKS_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "boost/asio.hpp"
+#include "boost/asio/ssl.hpp"
+#include "src/base/bytes.h"
+#include "src/door/figures.h"
+#include "src/net/tls_stream.h"
+#include "src/parallel/mutex.h"
+#include "src/wire/frame.h"
+
+namespace shoal::door {
+
+// Passes frames on. A connection takes one request at a time and is then free for the next one, of
+// whichever client; it says nothing of clients. Thread-safe; must outlive its calls.
+class FrontendLinks {
+ public:
+  struct Options {
+    std::string address;  // host:port
+    Digest pin;           // of the frontend's certificate
+    size_t max_links = 1024;
+    // After which a connection without a request is not used again. The frontend's own limit is
+    // five minutes.
+    std::chrono::seconds rest{60};
+  };
+  // One call, for whoever may want to end it.
+  class Call {
+   public:
+    // The call fails soon. To be called on the executor that the call runs on.
+    void Cancel();
+
+   private:
+    friend class FrontendLinks;
+    bool cancelled_ = false;
+    std::shared_ptr<net::TlsStream> stream_;  // once it connects
+  };
+
+  // INTERNAL: TLS is not available. The pointers must outlive the links.
+  static absl::StatusOr<std::unique_ptr<FrontendLinks>> Create(Options options,
+                                                               boost::asio::io_context* io,
+                                                               Figures* figures);
+
+  // Sends `request`, a whole frame of type `type`, and returns the answer, a whole frame. `claim`
+  // takes room for the answer before it is read; if there is none, it is dropped. A connection that
+  // turns out to have ended is replaced by a new one, once: requests of clients are idempotent.
+  // UNAVAILABLE: the frontend cannot be reached, is not the pinned one, or all connections are
+  // taken.
+  boost::asio::awaitable<absl::StatusOr<Bytes>> Forward(BytesView request, wire::FrameType type,
+                                                        const std::function<bool(uint64_t)>& claim,
+                                                        Call& call);
+
+ private:
+  using Stream = std::shared_ptr<net::TlsStream>;
+  using Clock = std::chrono::steady_clock;
+  struct Idle {
+    Stream stream;
+    Clock::time_point since;
+  };
+
+  FrontendLinks(Options options, std::unique_ptr<boost::asio::ssl::context> context,
+                boost::asio::io_context* io, Figures* figures);
+  // A connection that rests, or nothing.
+  Stream TakeIdle() ABSL_LOCKS_EXCLUDED(mutex_);
+  boost::asio::awaitable<absl::StatusOr<Stream>> Connect(Call& call);
+  // NOT_FOUND: the connection ended before the answer began.
+  boost::asio::awaitable<absl::StatusOr<Bytes>> Exchange(
+      net::TlsStream& stream, BytesView request, wire::FrameType type,
+      const std::function<bool(uint64_t)>& claim);
+
+  const Options options_;
+  const std::unique_ptr<boost::asio::ssl::context> context_;
+  boost::asio::io_context* const io_;
+  Figures* const figures_;
+  Mutex mutex_;
+  std::vector<Idle> idle_ ABSL_GUARDED_BY(mutex_);  // the latest last
+};
+
+}  // namespace shoal::door
+
+#endif  // SHOAL_SRC_DOOR_FRONTEND_LINKS_H_

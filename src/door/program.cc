@@ -1,0 +1,219 @@
+#include "src/door/program.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
+#include "src/base/clock.h"
+#include "src/base/status_macros.h"
+#include "src/door/config.h"
+#include "src/door/door.h"
+#include "src/net/connection.h"
+#include "src/net/page_server.h"
+#include "src/roster/roster.h"
+#include "src/shoald/log.h"
+#include "src/shoald/notify.h"
+#include "src/shoald/start_check.h"
+#include "src/wire/frame.h"
+#include "src/wire/text.h"
+
+namespace shoal::door {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr char kHelp[] =
+    R"(Serves browsers, phones and other clients of the web for party 1 of a deployment, over
+HTTPS and WebSocket: the same messages, which it passes to party 1's port for clients. It
+has no key of the party and reads no message; what it sees is what the frontend sees,
+sealed, with the addresses of clients. It sets limits for each address by itself, as to
+the frontend all its clients are one. Logs go to standard error and name no client.
+SIGINT and SIGTERM end the process; clients ask again elsewhere, or later. SIGHUP reads
+the certificate again, which also happens within a minute of a change of its files; open
+connections stay.
+Exit codes: 0 ended in good order, 1 failed, 2 wrong usage, 3 the roster cannot be
+trusted.
+)";
+constexpr char kExamples[] =
+    R"(  shoal-door --config door.textproto            run the door
+  shoal-door --config door.textproto --check    would a start be refused? says why, and exits
+)";
+
+// How often the files of the certificate are looked at.
+constexpr std::chrono::seconds kLookAgain(30);
+constexpr std::chrono::milliseconds kProbeTimeout(3'000);
+
+absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now_s) {
+  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
+                         roster::PinnedParties::Read(config.pinned_parties_file()));
+  wire::SignedRoster signed_roster;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
+  auto roster = roster::Roster::Verify(signed_roster, pinned, now_s);
+  if (!roster.ok()) return Annotate(roster.status(), config.roster_file());
+  return roster;
+}
+
+// Whether the frontend answers.
+absl::Status Probe(const FrontendLinks::Options& frontend) {
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<net::Connection> connection,
+      net::Connection::Connect(
+          {.address = frontend.address, .pin = frontend.pin, .connect_timeout = kProbeTimeout}));
+  return connection
+      ->Call({.type = wire::FrameType::kListRounds, .control = {}, .bulk = {}},
+             {.control_bytes = wire::kMaxClientControlBytes, .bulk_bytes = 0}, kProbeTimeout)
+      .status();
+}
+
+std::string PagesAddress(const DoorConfig& config) {
+  return absl::StrCat(config.monitoring().host(), ":", config.monitoring().port());
+}
+
+// No core file, and no other process of the same user reads the memory, which holds the key of the
+// certificate and the addresses of clients.
+void KeepMemoryPrivate() {
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+  setrlimit(RLIMIT_CORE, &none);
+  prctl(PR_SET_DUMPABLE, 0);
+}
+
+// As many descriptors as the system gives; a connection of a client and one to the frontend each
+// take one.
+void TakeDescriptors(uint64_t wanted) {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < wanted) {
+    spdlog::warn(
+        "the system allows {} open files, and {} connections may need as many: raise the "
+        "hard limit (ulimit -Hn), or lower max_connections",
+        files.rlim_cur, wanted);
+  }
+}
+
+// Waits for a signal of `signals`, or for `time`: 0 then.
+int WaitFor(const sigset_t& signals, std::chrono::seconds time) {
+  const timespec limit = {.tv_sec = time.count(), .tv_nsec = 0};
+  const int signal_number = sigtimedwait(&signals, nullptr, &limit);
+  return signal_number < 0 ? 0 : signal_number;
+}
+
+absl::Status Check(const DoorConfig& config, const Door::Options& options) {
+  shoald::Findings findings;
+  findings.Add(shoald::CheckListen(options.address), "see listen_address of the configuration");
+  if (config.has_monitoring()) {
+    findings.Add(shoald::CheckListen(PagesAddress(config)), "see monitoring of the configuration");
+  }
+  findings.Add(Probe(options.frontend),
+               "party 1 must run, and frontend_address, or the roster, must lead there");
+  return findings.Summary();
+}
+
+absl::Status Serve(const DoorConfig& config, bool checks, const sigset_t& signals,
+                   const Clock& clock, const shoald::Notifier& notifier, shoald::Log& log) {
+  SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(config, clock.NowSeconds()));
+  SHOAL_ASSIGN_OR_RETURN(Certificate certificate, Certificate::Read(config, clock.NowSeconds()));
+  Door::Options options = OptionsFrom(config, roster);
+  if (checks) return Check(config, options);
+  TakeDescriptors(options.max_connections + options.max_newcomers + options.frontend.max_links);
+  options.identity = certificate.identity();
+  const FrontendLinks::Options frontend = options.frontend;
+
+  Figures figures;
+  std::atomic<uint64_t> expires_s = certificate.expires_s();
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Door> door,
+                         Door::Start(std::move(options), &figures));
+  std::unique_ptr<net::PageServer> pages;
+  if (config.has_monitoring()) {
+    SHOAL_ASSIGN_OR_RETURN(
+        pages, net::PageServer::Start(
+                   {.address = PagesAddress(config)}, [&](absl::string_view path) -> net::Page {
+                     if (path == "/metrics") {
+                       return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                               .body = figures.Page(expires_s, clock.NowSeconds())};
+                     }
+                     if (path != "/healthz") return {.status = 404, .body = "no such page\n"};
+                     const absl::Status well = Probe(frontend);
+                     if (well.ok()) return {.body = "ok\n"};
+                     return {.status = 503, .body = absl::StrCat(well.message(), "\n")};
+                   }));
+    spdlog::info("/metrics and /healthz are at {}", PagesAddress(config));
+  }
+  spdlog::info("the door of {} listens on {}, and passes requests to {}", roster.deployment(),
+               config.listen_address(), frontend.address);
+  const shoald::Watchdog watchdog(&notifier, [&] { door->port(); });
+  notifier.Ready("in service");
+  for (;;) {
+    const int signal_number = WaitFor(signals, kLookAgain);
+    if (signal_number == SIGINT || signal_number == SIGTERM) break;
+    if (signal_number == SIGHUP) {
+      log.TellCounts();
+      notifier.Reloading();
+    }
+    absl::StatusOr<Certificate> read = Certificate::Read(config, clock.NowSeconds());
+    absl::Status taken = read.status();
+    if (read.ok() && !(*read == certificate)) {
+      taken = door->UseCertificate(read->identity());
+      if (taken.ok()) {
+        certificate = *std::move(read);
+        expires_s = certificate.expires_s();
+        spdlog::info("shows another certificate from now on");
+      }
+    }
+    if (!taken.ok()) spdlog::error("the certificate was not read again: {}", taken.ToString());
+    if (signal_number == SIGHUP) notifier.Ready("in service");
+  }
+  notifier.Stopping();
+  spdlog::info("ending");
+  return absl::OkStatus();
+}
+
+absl::Status Run(const cli::Values& values) {
+  SHOAL_ASSIGN_OR_RETURN(const bool json_log, cli::Chosen(values, "log-format", "text", "json"));
+  SHOAL_ASSIGN_OR_RETURN(const DoorConfig config,
+                         ReadDoorConfig(values["config"].as<std::string>()));
+  // Before any thread: all of them leave these signals to the wait at the end.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  KeepMemoryPrivate();
+  const SystemClock clock;
+  shoald::Log log(/*party=*/1, std::nullopt, json_log, &clock);
+  const shoald::Notifier notifier = shoald::Notifier::FromEnvironment();
+  return Serve(config, values.count("check") > 0, signals, clock, notifier, log);
+}
+
+}  // namespace
+
+cli::Command DoorCommand() {
+  return {
+      .name = "shoal-door",
+      .summary = "HTTPS and WebSocket for the clients of a frontend",
+      .help = kHelp,
+      .examples = kExamples,
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("config", cli::File()->required(),
+                                  "the door's configuration (text-format protobuf)")(
+                "check",
+                "check all that a start checks, and whether the frontend answers; and exit")(
+                "log-format", cli::Text(), "text, or json: one object a line (default text)");
+          },
+      .positional = "",
+      .run = [](const cli::Values& values, cli::Io&) { return Run(values); },
+  };
+}
+
+}  // namespace shoal::door
