@@ -3,13 +3,12 @@
 
   GET /, /shoal.js, /style.css     what is shipped in web/dist
   GET /pinned.textproto            the parties that the page trusts
-  GET /about.json                  which table it is, and what the visitor may do
-  POST /v1/call                    a frame of docs/protocol.md, section 3; its answer is the frontend's
+  GET /about.json                  which table it is, where its door is, and what the visitor may do
   POST /play/spoil, /play/honest   ends the last party, and starts it again: with a row spoiled, or not
   POST /play/query                 asks with `shoal query`, the client in C++
 
-A page cannot open the frontend's own port, which is TLS with a pinned certificate and no HTTP. So this
-server passes frames on, over a connection whose certificate it checks. It reads nothing in them.
+The page asks the parties through a door of its own (docs/door.md), which this program starts beside
+them. No question passes this server.
 """
 import argparse
 import http.server
@@ -19,27 +18,21 @@ import pathlib
 import re
 import signal
 import socket
-import ssl
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-HEADER = struct.Struct("<4sHHIQ")
-MAX_CONTROL = 4 << 20
-# Those that a client of the chain may send.
-TYPES = range(16, 27)
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/shoal.js": ("shoal.js", "text/javascript; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
 }
-# The page runs its own program, speaks to its own server, and nobody frames it.
+# The page runs its own program, speaks to its own server and the door, and nobody frames it.
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' {door} {sockets}; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 
@@ -62,40 +55,15 @@ class Chain:
         self.devices = arguments.devices
         self.table = arguments.table
         self.keys = pathlib.Path(arguments.keys).read_text(encoding="utf-8").splitlines()
-        config = (self.directory / "client.textproto").read_text(encoding="utf-8")
-        host, port = re.search(r'^frontend: "([^"]*):(\d+)"', config, re.MULTILINE).groups()
-        self.frontend = (host, int(port))
-        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.tls.minimum_version = ssl.TLSVersion.TLSv1_3
-        # The certificate is party 1's own, and no name is in it.
-        self.tls.check_hostname = False
-        self.tls.load_verify_locations(self.directory / "party-1" / "tls.crt")
         self.last = max(int(p.stem[6:]) for p in self.directory.glob("party-?.textproto"))
         self.spoiler = self.bin / "shoald" / "spoiling_shoald"
+        self.door = None
         # One visitor plays at a time.
         self.playing = threading.Lock()
 
-    def call(self, frame):
-        """The frame that answers `frame`."""
-        if len(frame) < HEADER.size:
-            raise Refusal(400, "no frame")
-        magic, kind, zero, control, bulk = HEADER.unpack_from(frame)
-        if magic != b"SHL2" or zero or bulk or kind not in TYPES or len(frame) != HEADER.size + control:
-            raise Refusal(400, "no frame of a client")
-        try:
-            with socket.create_connection(self.frontend, timeout=100) as plain:
-                with self.tls.wrap_socket(plain) as connection:
-                    connection.sendall(frame)
-                    with connection.makefile("rb") as answers:
-                        head = answers.read(HEADER.size)
-                        if len(head) != HEADER.size or HEADER.unpack(head)[3] > MAX_CONTROL:
-                            raise Refusal(502, "the frontend sent no frame")
-                        return head + answers.read(HEADER.unpack(head)[3])
-        except OSError as error:
-            raise Refusal(502, f"the frontend: {error}") from error
-
     def about(self):
         return {
+            "door": self.door.url + "/v1/call",
             "table": self.table,
             "pad": self.pad,
             "keys": self.keys,
@@ -166,6 +134,51 @@ class Chain:
             time.sleep(1)
 
 
+class Door:
+    """shoal-door before party 1, over plain HTTP on this machine, for the page at `page_port`."""
+
+    def __init__(self, arguments, page_port):
+        port = arguments.door_port or free_port()
+        self.url = arguments.door_url or f"http://127.0.0.1:{port}"
+        directory = pathlib.Path(arguments.chain)
+        config = directory / "door.textproto"
+        config.write_text(
+            f'listen_address: "127.0.0.1:{port}"\n'
+            'roster_file: "roster.textproto"\n'
+            'pinned_parties_file: "pinned.textproto"\n'
+            f'allowed_origins: "http://localhost:{page_port}"\n'
+            f'allowed_origins: "http://127.0.0.1:{page_port}"\n',
+            encoding="utf-8",
+        )
+        log = directory / "door.log"
+        program = pathlib.Path(arguments.bin) / "door" / "shoal-door"
+        with open(log, "wb") as file:
+            # pylint: disable-next=consider-using-with  # `end` ends it
+            self.process = subprocess.Popen(
+                [program, "--config", config], stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+        while "listens on" not in log.read_text(encoding="utf-8", errors="replace"):
+            if self.process.poll() is not None:
+                sys.exit(f"serve: the door ended: {log.read_text(encoding='utf-8', errors='replace')}")
+            time.sleep(0.05)
+
+    def policy(self):
+        return POLICY.format(door=self.url, sockets=self.url.replace("http", "ws", 1))
+
+    def end(self):
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
 def end(pid):
     """Ends a party of this chain, and waits until it has ended."""
     os.kill(pid, signal.SIGTERM)
@@ -209,7 +222,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
-        self.send_header("Content-Security-Policy", POLICY)
+        self.send_header("Content-Security-Policy", self.chain.door.policy())
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
@@ -243,8 +256,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):  # pylint: disable=invalid-name
         def work():
-            if self.path == "/v1/call":
-                return "application/octet-stream", self.chain.call(self.body(HEADER.size + MAX_CONTROL))
             try:
                 asked = json.loads(self.body(4096))
             except ValueError as error:
@@ -285,17 +296,23 @@ def main():
     parser.add_argument("--pad", type=int, required=True)
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--port", type=int, required=True, help="0: any free one")
+    parser.add_argument("--door-port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--door-url", help="where the page finds the door, if it is not at that port")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     Handler.chain = Chain(arguments)
     Handler.dist = pathlib.Path(arguments.dist)
     server = Server(("127.0.0.1", arguments.port), Handler)
-    threading.Thread(target=Handler.chain.crowd, daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    print(f"the page is at http://localhost:{server.server_address[1]}/", flush=True)
+    port = server.server_address[1]
+    Handler.chain.door = Door(arguments, port)
     try:
+        threading.Thread(target=Handler.chain.crowd, daemon=True).start()
+        print(f"the page is at http://localhost:{port}/", flush=True)
         server.serve_forever()
     except KeyboardInterrupt:
         pass
+    finally:
+        Handler.chain.door.end()
 
 
 if __name__ == "__main__":

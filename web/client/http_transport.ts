@@ -19,7 +19,9 @@ export class HttpTransport implements Transport {
       redirect: "error",
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
-    if (!response.ok || !response.body) throw new Error(`the door answered ${response.status}`);
+    // What a door refuses by itself is an error frame, too (docs/door.md).
+    const framed = response.headers.get("Content-Type") === "application/octet-stream";
+    if (!framed || !response.body) throw new Error(`the door answered ${response.status}`);
     // A body that never ends must not fill the memory.
     const parts: Uint8Array[] = [];
     let length = 0;

@@ -7,3 +7,4 @@ export type { Exchange, Transport } from "./frame.ts";
 export { HttpTransport } from "./http_transport.ts";
 export { Client, RoundLost } from "./lookup.ts";
 export type { Answer, Event, Options, Result, SlotView } from "./lookup.ts";
+export { WebSocketTransport } from "./web_socket_transport.ts";

@@ -75,6 +75,9 @@ export interface Result {
   submission: Uint8Array;
 }
 
+// What a page has memory for: a number for every row, and a byte for every bucket.
+const MAX_ROWS = 1 << 24;
+const MAX_BUCKETS = 1 << 26;
 const PIECE_BYTES = 1 << 20;
 const TRIES = 5;
 
@@ -113,6 +116,11 @@ export class Client {
       return deployment;
     }
     const { manifest, manifestDigest } = deployment;
+    const buckets = manifest.layout.case === "hashed" ? manifest.layout.value.buckets : 0;
+    require(
+      manifest.rows <= BigInt(MAX_ROWS) && buckets <= MAX_BUCKETS,
+      "the table is too large for this client",
+    );
     const whole = async (
       size: bigint,
       piece: (offset: bigint) => Promise<{ data: Uint8Array }>,
@@ -130,7 +138,7 @@ export class Client {
     };
     let placement: Uint8Array = new Uint8Array();
     if (manifest.layout.case === "hashed") {
-      placement = await whole(BigInt(manifest.layout.value.buckets), (offset) =>
+      placement = await whole(BigInt(buckets), (offset) =>
         this.#frontend.call(methods.getPlacement, {
           manifestDigest,
           offset,

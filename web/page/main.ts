@@ -4,6 +4,7 @@ import { hex, randomBelow, systemRandom } from "../client/bytes.ts";
 import { fingerprintOfPins, parsePins } from "../client/deployment.ts";
 import { HttpTransport } from "../client/http_transport.ts";
 import { Client, RoundLost } from "../client/lookup.ts";
+import { WebSocketTransport } from "../client/web_socket_transport.ts";
 import type { Answer, Event, Result, SlotView } from "../client/lookup.ts";
 import type { RoundReport } from "../gen/src/wire/client_pb.ts";
 import type { NoiseParameters } from "../gen/src/wire/roster_pb.ts";
@@ -113,15 +114,14 @@ function showCurves(noise: NoiseParameters): void {
     svg("line", { class: "axis", x1: "10", x2: "630", y1: "150", y2: "150" }),
     svg("path", { class: "without", d: path(0) }),
     svg("path", { class: "with", d: path(1) }),
-    svg("text", { class: "key-without", x: "630", y: "30", "text-anchor": "end" }, "you did not ask for the row"),
-    svg("text", { class: "key-with", x: "630", y: "50", "text-anchor": "end" }, "you did (dashed)"),
-    svg("text", { x: "10", y: "168" }, "0"),
-    svg("text", { x: "630", y: "168", "text-anchor": "end" }, count(last + 1)),
-    svg("text", { x: "320", y: "186", "text-anchor": "middle" }, "how often one row is asked, by one honest party's noise alone"),
+    svg("text", { class: "key-without", x: "630", y: "24", "text-anchor": "end" }, "you did not ask for the row"),
+    svg("text", { class: "key-with", x: "630", y: "48", "text-anchor": "end" }, "you did (dashed)"),
+    svg("text", { x: "10", y: "174" }, "0"),
+    svg("text", { x: "630", y: "174", "text-anchor": "end" }, count(last + 1)),
   );
   const guess = bestGuessPercent(noise);
   byId("curves-text").textContent =
-    `How often the last party may count a row if you did not ask for it, and if you did. ` +
+    `Along the bottom, how often the last party may count one row, by the noise of one honest party alone; the higher the curve, the likelier. ` +
     `Each party but the last makes up about ${Math.round(mean)} queries for every row. ` +
     (noise.phi > 1
       ? `All parties signed that this protects ${count(noise.phi)} queries of one visitor in one round together`
@@ -210,7 +210,7 @@ class Page {
 
   start(): void {
     const { manifest, noise, roster } = this.client.deployment!;
-    byId("legend").textContent = `Three keys of the table “${this.about.table}”, which has ${count(manifest.records)} keys`;
+    byId("legend").textContent = `Up to three keys, of the ${count(manifest.records)} in the table “${this.about.table}” or others`;
     byId("keys").replaceChildren(...this.about.keys.map((key) => el("option", { value: key })));
     const inputs = this.#inputs();
     const offered = this.about.keys.slice();
@@ -444,7 +444,9 @@ async function main(): Promise<void> {
     byId("fingerprint").textContent = fingerprintOfPins(pins);
     const client = new Client({
       pins,
-      transport: new HttpTransport(new URL(about.door ?? "v1/call", location.href).href),
+      transport: /^wss?:/.test(about.door)
+        ? new WebSocketTransport(about.door)
+        : new HttpTransport(new URL(about.door, location.href).href),
       random: systemRandom,
       now: () => Date.now() / 1000,
       padTo: about.pad,

@@ -38,7 +38,8 @@ function stagesOf(report: RoundReport | undefined, party: number, last: boolean)
     .filter((stage) => stage.party === party && STAGE_NAMES.has(stage.stage))
     .map((stage) => {
       const name = last && stage.stage === "online" ? "answers" : STAGE_NAMES.get(stage.stage);
-      return `${name} ${stage.seconds < 0.01 ? "<0.01" : stage.seconds.toFixed(2)} s`;
+      const seconds = stage.seconds < 0.01 ? "<0.01" : stage.seconds.toFixed(2);
+      return `${name}\u00a0${seconds}\u00a0s`;
     })
     .join(", ");
 }

@@ -4,7 +4,7 @@
 export interface About {
   table: string;
   pad: number;
-  door?: string; // where frames are posted, if it is not this server's v1/call
+  door: string; // where frames are posted, or, with ws: or wss:, sent as messages
   keys: string[];
   demonstration: boolean; // everything runs on one machine
   canSpoil: boolean;

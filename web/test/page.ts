@@ -2,11 +2,14 @@
 //   node page.mjs PACKAGES RECORDS OUT START..
 // PACKAGES has playwright-core and axe-core, RECORDS is the table (TSV), OUT is for screenshots, and START
 // is the command that starts the chain and the page's server, with the ports of the environment:
-// PORT + 1 and PORT + 2 are where the roster has parties 2 and 3, PORT + 5 and PORT + 6 where they are.
+// PORT + 1 and PORT + 2 are where the roster has parties 2 and 3, and PORT + 7 where the page has the door;
+// PORT + 5, PORT + 6 and PORT + 8 are where they are.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import * as fs from "node:fs";
+import * as http from "node:http";
 import { createRequire } from "node:module";
+import type { AddressInfo } from "node:net";
 import * as readline from "node:readline";
 import type { Browser, Page } from "playwright-core";
 import { Capture } from "./capture.ts";
@@ -20,7 +23,7 @@ const table = new Map(
   fs.readFileSync(records!, "utf8").trimEnd().split("\n").map((line) => line.split("\t") as [string, string]),
 );
 
-const links = { toParty2: new Capture(), toParty3: new Capture(), toPage: new Capture() };
+const links = { toParty2: new Capture(), toParty3: new Capture(), toDoor: new Capture() };
 const problems: string[] = [];
 
 function watch(page: Page): void {
@@ -57,7 +60,7 @@ async function seen(page: Page, party: number, what: string): Promise<string> {
   return (await page.locator(`#party-${party} [data-seen=${what}]`).innerText()).trim();
 }
 
-/** The bodies of the frames that went to the page's server, by type. */
+/** The frames that went to the door. */
 function framesIn(capture: Buffer): { type: number; control: Buffer; bytes: number }[] {
   const frames = [];
   for (let at = capture.indexOf("SHL2"); at >= 0; at = capture.indexOf("SHL2", at)) {
@@ -105,7 +108,7 @@ async function looksUp(page: Page): Promise<void> {
 
 /** What the page says that the parties saw is what passed. */
 async function saysWhatPassed(page: Page): Promise<void> {
-  const up = framesIn(Buffer.concat(links.toPage.forward));
+  const up = framesIn(Buffer.concat(links.toDoor.forward));
   const upBytes = up.reduce((sum, frame) => sum + frame.bytes, 0);
   assert.ok(upBytes < 10_000, `a lookup of 64 slots sends ${upBytes} bytes`);
 
@@ -126,7 +129,7 @@ async function saysWhatPassed(page: Page): Promise<void> {
   assert.ok(queries[0]!.control.includes(numbers), "other numbers were sent than are shown");
   // The rows are in nothing that was sent, nor are the onions of parties 2 and 3: they are sealed.
   const [second, third] = [await shown(2), await shown(3)];
-  const sent = Buffer.concat(links.toPage.forward);
+  const sent = Buffer.concat(links.toDoor.forward);
   for (const line of [...second, ...third]) {
     const onion = Buffer.from(/^[0-9a-f]+/.exec(line)![0], "hex");
     assert.ok(onion.length === 80 || onion.length === 32);
@@ -163,9 +166,9 @@ async function saysWhatPassed(page: Page): Promise<void> {
 
   // Every party has said of its stages what they took.
   const stages = await page.locator(".stages").allInnerTexts();
-  assert.match(stages[0]!, /noise .* s, .*mixing .* s/);
-  assert.match(stages[1]!, /noise .* s, .*mixing .* s/);
-  assert.match(stages[2]!, /mixing .* s, .*answers .* s/);
+  assert.match(stages[0]!, /noise\s.+\ss, .*mixing\s.+\ss/);
+  assert.match(stages[1]!, /noise\s.+\ss, .*mixing\s.+\ss/);
+  assert.match(stages[2]!, /mixing\s.+\ss, .*answers\s.+\ss/);
 
   // The other queries can be followed, by the keyboard too.
   const before = await seen(page, 3, "tally");
@@ -220,6 +223,30 @@ async function spoils(page: Page): Promise<void> {
   assert.deepEqual((await answers(page))[0], ["key-7", table.get("key-7"), "signed by all parties"]);
 }
 
+/** The same lookup by WebSocket: one message is one frame. */
+async function looksUpBySocket(browser: Browser, url: string): Promise<void> {
+  const page = await browser.newPage();
+  watch(page);
+  await page.route("**/about.json", async (route) => {
+    const response = await route.fetch();
+    const about = await response.text();
+    await route.fulfill({ response, body: about.replace('"http:', '"ws:').replace("/v1/call", "/v1/ws") });
+  });
+  const sent: number[] = [];
+  page.on("websocket", (socket) =>
+    socket.on("framesent", ({ payload }) => sent.push((payload as Buffer).readUInt16LE(4))),
+  );
+  await page.goto(url);
+  await ready(page);
+  await page.locator("input[name=key]").first().fill("key-12");
+  for (const at of [1, 2]) await page.locator("input[name=key]").nth(at).fill("");
+  await page.locator("#look-up").click();
+  await page.locator("#seen").waitFor({ timeout: 60_000 });
+  assert.deepEqual(await answers(page), [["key-12", table.get("key-12"), "signed by all parties"]]);
+  for (const type of [16, 17, 18, 19, 20, 21, 22, 23, 24]) assert.ok(sent.includes(type), `no request ${type}`);
+  await page.close();
+}
+
 /** Pages of others, other names, and altered files. */
 async function refuses(browser: Browser, url: string): Promise<void> {
   const status = async (path: string, headers: Record<string, string>) => {
@@ -229,9 +256,22 @@ async function refuses(browser: Browser, url: string): Promise<void> {
     return answer.status();
   };
   assert.equal(await status("play/honest", { Origin: "http://evil.example" }), 403);
-  assert.equal(await status("v1/call", { Origin: "http://evil.example" }), 403);
-  assert.equal(await status("v1/call", { Host: "evil.example" }), 403);
-  assert.equal(await status("v1/call", {}), 400);
+  assert.equal(await status("play/honest", { Host: "evil.example" }), 403);
+  // The same page from another server: its browser may not ask the door.
+  const stranger = http.createServer((request, response) => {
+    void fetch(url + request.url!.slice(1)).then(async (answer) => {
+      response.writeHead(answer.status, { "Content-Type": answer.headers.get("Content-Type")! });
+      response.end(Buffer.from(await answer.arrayBuffer()));
+    });
+  });
+  await new Promise<void>((resolve) => stranger.listen(0, "127.0.0.1", resolve));
+  const foreign = await browser.newPage();
+  const refused = foreign.waitForEvent("console", (message) => /CORS/.test(message.text()));
+  await foreign.goto(`http://localhost:${(stranger.address() as AddressInfo).port}/`);
+  await refused;
+  assert.ok(await foreign.locator("#look-up").isDisabled());
+  await foreign.close();
+  stranger.close();
 
   const altered = async (path: string, body: (text: string) => string) => {
     const page = await browser.newPage();
@@ -260,6 +300,7 @@ async function refuses(browser: Browser, url: string): Promise<void> {
 async function main(): Promise<void> {
   await links.toParty2.listen(port + 1, port + 5);
   await links.toParty3.listen(port + 2, port + 6);
+  await links.toDoor.listen(port + 7, port + 8);
   const server = spawn(start[0]!, start.slice(1), { stdio: ["ignore", "pipe", "inherit"] });
   const browser = await chromium.launch({
     executablePath: "/usr/bin/chromium",
@@ -273,7 +314,7 @@ async function main(): Promise<void> {
         if (match) resolve(Number(match[1]));
       });
     });
-    const url = `http://localhost:${await links.toPage.listen(0, served)}/`;
+    const url = `http://localhost:${served}/`;
     const page = await (await browser.newContext({ viewport: { width: 1200, height: 900 } })).newPage();
     watch(page);
     await page.goto(url);
@@ -284,6 +325,7 @@ async function main(): Promise<void> {
     await saysWhatPassed(page);
     await looksGood(page);
     await spoils(page);
+    await looksUpBySocket(browser, url);
     assert.deepEqual(problems, []);
     await refuses(browser, url);
     console.log("the page does what it says");
