@@ -118,7 +118,9 @@ export class Client {
     const { manifest, manifestDigest } = deployment;
     const buckets = manifest.layout.case === "hashed" ? manifest.layout.value.buckets : 0;
     require(
-      manifest.rows <= BigInt(MAX_ROWS) && buckets <= MAX_BUCKETS,
+      manifest.rows <= BigInt(MAX_ROWS) &&
+        manifest.rowVersions!.baseRows <= BigInt(MAX_ROWS) &&
+        buckets <= MAX_BUCKETS,
       "the table is too large for this client",
     );
     const whole = async (

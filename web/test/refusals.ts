@@ -9,7 +9,7 @@ import { clone, create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import * as wire from "../gen/src/wire/client_pb.ts";
 import { TermLimitSchema } from "../gen/src/wire/roster_pb.ts";
-import { equal, Refused, systemRandom } from "../client/bytes.ts";
+import { equal, randomBelow, Refused, systemRandom } from "../client/bytes.ts";
 import { parsePins, SeenEpochs, verifyDeployment, verifyRound } from "../client/deployment.ts";
 import type { Pins } from "../client/deployment.ts";
 import { decodeFrame, encodeFrame, Frontend, FrontendError, methods } from "../client/frame.ts";
@@ -174,6 +174,32 @@ test("a roster or a table that anybody altered", () =>
     const forked = new SeenEpochs();
     forked.accept("table", good.manifest!.manifest!.epoch, new Uint8Array(32));
     assert.throws(() => verifyDeployment(good, fake.pins, forked, nowS()), /another content/);
+  }));
+
+test("mutated bytes are refused, or mean the same", () =>
+  withFake(async (fake) => {
+    const good = await fake.transport.exchange(encodeFrame(methods.getDeployment.type, new Uint8Array()));
+    const answering = (frame: Uint8Array) => new Frontend({ exchange: async () => frame });
+    const check = async (frame: Uint8Array) =>
+      verifyDeployment(await answering(frame).call(methods.getDeployment, {}), fake.pins, new SeenEpochs(), nowS());
+    const { rosterDigest, manifestDigest } = await check(good);
+    const draw = (bound: number) => randomBelow(systemRandom, bound);
+    let refused = 0;
+    for (let i = 0; i < 150; ++i) {
+      let bad = good.slice();
+      if (i % 3 === 0) bad[draw(bad.length)]! ^= 1 << draw(8);
+      if (i % 3 === 1) bad = bad.subarray(0, draw(bad.length));
+      if (i % 3 === 2) bad.copyWithin(draw(bad.length), draw(bad.length), bad.length);
+      try {
+        const taken = await check(bad);
+        assert.ok(equal(taken.rosterDigest, rosterDigest) && equal(taken.manifestDigest, manifestDigest));
+      } catch (error) {
+        if (error instanceof FrontendError) continue; // the type became that of an error
+        assert.ok(error instanceof Refused, String(error));
+        ++refused;
+      }
+    }
+    assert.ok(refused > 120, `${refused} refused`);
   }));
 
 test("a round that not all parties signed for this table", () =>

@@ -10,7 +10,7 @@ import { create } from "@bufbuild/protobuf";
 import { x25519 } from "@noble/curves/ed25519.js";
 import { ManifestSchema } from "../gen/src/wire/manifest_pb.ts";
 import * as bls from "../client/bls.ts";
-import { concat, distinctRows, fromHex, hex, le32, systemRandom, Transcript, utf8 } from "../client/bytes.ts";
+import { concat, distinctRows, fromHex, hex, le32, randomBelow, Refused, systemRandom, Transcript, utf8 } from "../client/bytes.ts";
 import { parsePins } from "../client/deployment.ts";
 import { decodeFrame, encodeFrame } from "../client/frame.ts";
 import { buildSubmission, expand, P, talliesOf, unmask } from "../client/onions.ts";
@@ -237,6 +237,34 @@ test("rows have one encoding", () => {
   }
   assert.throws(() => find(row(...a, 0, 255), "d"), /incomplete/);
   assert.throws(() => find(row(...a, 0, 255, 1), "d", 1n), /zeros/);
+});
+
+test("random bytes end in Refused, and in nothing else", () => {
+  const digest = new Uint8Array(32).fill(3);
+  const list = Uint8Array.of(8, 2, 0, 0, 7, 3, ...digest, 1, 0b110);
+  const row = Uint8Array.of(2, 1, 0x61, 0x31, 0, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0);
+  const bounds = { after: 0n, upTo: 3n, complete: false };
+  const parsers: [Uint8Array, (bytes: Uint8Array) => unknown][] = [
+    [list, (bytes) => decodeList(bytes, 8, bounds)],
+    [row, (bytes) => findInRow(hashedTable(1n), bytes, utf8("a"))],
+    [encodeFrame(18, utf8("abc")), (bytes) => decodeFrame(bytes)],
+  ];
+  for (const [good, parse] of parsers) {
+    let refused = 0;
+    for (let i = 0; i < 3000; ++i) {
+      const bad = good.slice(0, i % 5 === 0 ? randomBelow(systemRandom, good.length) : good.length);
+      for (let n = randomBelow(systemRandom, 3); n >= 0 && bad.length > 0; --n) {
+        bad[randomBelow(systemRandom, bad.length)] = randomBelow(systemRandom, 256);
+      }
+      try {
+        parse(bad);
+      } catch (error) {
+        assert.ok(error instanceof Refused, `${String(error)} for ${hex(bad)}`);
+        ++refused;
+      }
+    }
+    assert.ok(refused > 1000);
+  }
 });
 
 test("dense rows", () => {
