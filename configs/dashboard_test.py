@@ -1,4 +1,4 @@
-"""dashboard_test.py DASHBOARD FRONTEND-PORT MONITORING-PORT..: whether the dashboard is one that Grafana's own library
+"""dashboard_test.py DASHBOARD FRONTEND-PORT DOOR-PORT MONITORING-PORT..: whether the dashboard is one that Grafana's own library
 takes, and whether what it asks for is what parties show, all of it and nothing else."""
 import json
 import re
@@ -7,6 +7,7 @@ import ssl
 import struct
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import promql_parser
@@ -14,7 +15,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-path, frontend, ports = sys.argv[1], int(sys.argv[2]), [int(port) for port in sys.argv[3:]]
+path, frontend, door, *ports = sys.argv[1], *(int(port) for port in sys.argv[2:])
 
 
 def kept(before, after, where):
@@ -97,7 +98,7 @@ def shown(port):
     families = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
     series = [
         (name, dict(re.findall(r'(\w+)="([^"]*)"', labels)))
-        for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.MULTILINE)
+        for name, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text, re.MULTILINE)
     ]
     return families, series
 
@@ -111,11 +112,23 @@ def be_refused():
         assert struct.unpack("<4sHHIQ", connection.recv(20))[1] == 1, "was not refused"
 
 
+def be_refused_by_the_door():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        urllib.request.urlopen(f"https://127.0.0.1:{door}/v1/call", data=b"no frame", context=context, timeout=20)
+    except urllib.error.HTTPError as error:
+        assert error.code == 400, error
+    else:
+        raise AssertionError("was not refused")
+
+
 def main():
     with open(path, encoding="utf-8") as file:
         dashboard = json.load(file)
     check_form(dashboard)
     be_refused()
+    be_refused_by_the_door()
     # The refresh takes a moment.
     until = time.monotonic() + 120
     while True:

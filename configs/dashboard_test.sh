@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The dashboard for Grafana, against the figures that three real parties show after a lookup, a refresh of a term and
-# a refused request: dashboard_test.py. Its Python libraries are beside the sources, in .deps, which Bazel does not
+# The dashboard for Grafana, against the figures that three real parties and a door show after a lookup, a refresh of
+# a term and refused requests: dashboard_test.py. Its Python libraries are beside the sources, in .deps, which Bazel does not
 # know: the way there is this script's real path.
 set -euo pipefail
 here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
@@ -14,7 +14,7 @@ chain=$TEST_TMPDIR/chain
 trap 'scripts/local-chain stop "$chain" || true' EXIT
 fail() { echo "dashboard_test: $*" >&2; tail -n 20 "$chain"/party-?.log >&2; exit 1; }
 source scripts/free-ports.sh
-free_ports 8
+free_ports 10
 
 records() { for i in $(seq 40); do printf 'key-%d\tvalue %d of epoch %d\n' "$i" "$i" "$1"; done >"$TEST_TMPDIR/records.tsv"; }
 records 1
@@ -35,4 +35,38 @@ shoal table aggregate "$chain/table-2" "${trust[@]}"
 mv "$chain/table" "$chain/table-1" && mv "$chain/table-2" "$chain/table"
 for j in 1 2 3; do kill -HUP "$(cat "$chain/party-$j.pid")"; done
 
-"$python" "$1" "$2" "$port" "$((port + 5))" "$((port + 6))" "$((port + 7))" || fail "the dashboard"
+# The door with a certificate, whose days it counts.
+"$python" - "$chain" <<'E2'
+import datetime, pathlib, sys
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+key = ec.generate_private_key(ec.SECP256R1())
+name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+now = datetime.datetime.now(datetime.timezone.utc)
+certificate = (
+    x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
+    .not_valid_after(now + datetime.timedelta(days=30)).sign(key, hashes.SHA256())
+)
+directory = pathlib.Path(sys.argv[1])
+(directory / "door.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+(directory / "door.key").touch(mode=0o600)
+(directory / "door.key").write_bytes(key.private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+E2
+cat >"$chain/door.textproto" <<E2
+listen_address: "127.0.0.1:$((port + 8))"
+certificate_file: "door.crt"
+private_key_file: "door.key"
+roster_file: "roster.textproto"
+pinned_parties_file: "pinned.textproto"
+monitoring { port: $((port + 9)) }
+E2
+src/door/shoal-door --config "$chain/door.textproto" >"$chain/party-d.log" 2>&1 &
+door=$!
+trap 'kill "$door" 2>/dev/null; wait "$door" || true; scripts/local-chain stop "$chain" || true' EXIT
+until grep -q 'listens on' "$chain/party-d.log"; do kill -0 "$door" 2>/dev/null || fail "no door"; sleep 0.1; done
+
+"$python" "$1" "$2" "$port" "$((port + 8))" "$((port + 5))" "$((port + 6))" "$((port + 7))" "$((port + 9))" || fail "the dashboard"
