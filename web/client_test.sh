@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The client in TypeScript: its types; known answers of this project's C++ code; what it refuses; and
+# The client in TypeScript: its types; known answers of this project's C++ code; what it refuses, signed or not; and
 # lookups through a real chain of three parties over pinned TLS, compared with the table. The npm
 # packages are beside the sources, in .deps, which Bazel does not know: the way there is this script's
 # real path.
@@ -18,6 +18,7 @@ grep -q 'wrong.ts' "$TEST_TMPDIR/types" || fail "types: $(cat "$TEST_TMPDIR/type
 
 node "$work/tests/vectors.mjs" src/onion/pyhpke_peer src/signature/bls_vectors || fail "vectors"
 node "$work/tests/noise.mjs" scripts/local-chain || fail "noise"
+node "$work/tests/signed.mjs" || fail "signed"
 mkdir "$TEST_TMPDIR/fake"
 node "$work/tests/refusals.mjs" src/client/testing/fake_frontend_main "$TEST_TMPDIR/fake" || fail "refusals"
 

@@ -111,6 +111,7 @@ async function saysWhatPassed(page: Page): Promise<void> {
   const up = framesIn(Buffer.concat(links.toDoor.forward));
   const upBytes = up.reduce((sum, frame) => sum + frame.bytes, 0);
   assert.ok(upBytes < 10_000, `a lookup of 64 slots sends ${upBytes} bytes`);
+  console.log(`a lookup of 64 slots sends ${upBytes} bytes in ${up.length} frames`);
 
   // Party 1: the very message, in one request, and the very numbers.
   assert.equal(numberIn(await seen(page, 1, "submission")), 5168);
