@@ -64,9 +64,9 @@ function messageOf(error: unknown): string {
 
 function showFill(onions: bigint, own: number): void {
   const others = Math.max(0, Number(onions) - own);
-  const words = `This round holds ${count(onions)} queries: ${own} are yours, ${count(others)} of others. More hide you better from the first party's friends; noise hides you from all.`;
+  const words = `In this round: ${count(own)} queries of yours, ${count(others)} of others.`;
   byId("fill").hidden = false;
-  byId("fill-text").textContent = `In this round so far: ${count(own)} queries of yours, ${count(others)} of others.`;
+  byId("fill-text").textContent = words;
   fillBar(byId("fill-bar"), words, [
     { kind: "you", amount: own },
     { kind: "others", amount: others },
@@ -353,6 +353,7 @@ class Page {
     );
     byId("answers").dataset["round"] = hex(result.round.id);
     const report = await reportOf(this.client, result);
+    if (report?.round) showFill(report.round.onions, result.slots.length);
     showSeen(this.client, keys, result, report);
     showNoise(result, report, this.client.deployment!.roster.parties.length);
     this.#last = { keys, result };
@@ -439,6 +440,7 @@ class Page {
 async function main(): Promise<void> {
   byId("origin").textContent = location.origin;
   try {
+    if (!isSecureContext) throw new Error("a page over plain HTTP can be altered on its way, and has no cryptography");
     const about = await server.about();
     const pins = parsePins(await server.pins());
     byId("fingerprint").textContent = fingerprintOfPins(pins);

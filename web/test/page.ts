@@ -103,6 +103,8 @@ async function looksUp(page: Page): Promise<void> {
     ["key-33", table.get("key-33"), "signed by all parties"],
   ]);
   assert.equal(await page.locator("#steps .done").count(), 6);
+  const fill = await page.locator("#fill-text").innerText();
+  assert.equal(fill, "In this round: 64 queries of yours, 0 of others.");
   assert.match(await page.locator("#spent").innerText(), /^epsilon 1, delta 0.000001,/);
 }
 
