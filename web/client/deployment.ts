@@ -2,10 +2,10 @@
 // section 4). Whatever these functions return has been verified.
 import type { GetDeploymentResponse, RoundInfo } from "../gen/src/wire/client_pb.ts";
 import type { Manifest } from "../gen/src/wire/manifest_pb.ts";
-import type { NoiseParameters, Roster } from "../gen/src/wire/roster_pb.ts";
+import type { KeyRenewal, NoiseParameters, Roster } from "../gen/src/wire/roster_pb.ts";
 import type { RoundHeader } from "../gen/src/wire/round_pb.ts";
 import * as bls from "./bls.ts";
-import { equal, fromHex, hex, require, Transcript, utf8 } from "./bytes.ts";
+import { equal, fromHex, hex, Refused, require, Transcript, utf8 } from "./bytes.ts";
 import { verifyPrivacy } from "./noise.ts";
 
 export const ONION_SUITE = "hpke-x25519-sha256-chacha20poly1305";
@@ -243,8 +243,54 @@ function checkManifest(m: Manifest): void {
   }
 }
 
+const MAX_RENEWALS = 16; // for one party; and so many for each of eight in a roster
+
+function renewalDigest(renewal: KeyRenewal): Uint8Array {
+  return new Transcript("shoal key renewal v1").blob(renewal.oldKey).blob(renewal.newKey).finish();
+}
+
+/** Refuses keys that are neither the trusted ones nor such to which signed renewals lead from these. */
+function followRenewals(trusted: string[], keys: string[], renewals: KeyRenewal[]): void {
+  const total = 8 * MAX_RENEWALS;
+  require(renewals.length <= total, "roster: too many renewals of keys");
+  for (const { oldKey, newKey, signature } of renewals) {
+    require(
+      oldKey.length === bls.PUBLIC_KEY_BYTES &&
+        newKey.length === bls.PUBLIC_KEY_BYTES &&
+        signature.length === bls.SIGNATURE_BYTES &&
+        !equal(oldKey, newKey),
+      "roster: a malformed renewal of a key",
+    );
+  }
+  let verified = 0;
+  require(keys.length === trusted.length, "roster: its parties are not the pinned ones");
+  keys.forEach((wanted, i) => {
+    if (wanted === trusted[i]) return;
+    const reached = new Set([trusted[i]]);
+    for (const renewal of renewals) {
+      if (reached.has(wanted) || reached.size > MAX_RENEWALS) break;
+      const [from, to] = [hex(renewal.oldKey), hex(renewal.newKey)];
+      if (!reached.has(from) || reached.has(to)) continue;
+      require(++verified <= total, "roster: renewals that lead to and fro");
+      try {
+        bls.verify("renewal", bls.publicKey("renewal", renewal.oldKey), renewalDigest(renewal), renewal.signature);
+        reached.add(to);
+      } catch (error) {
+        // One that nobody signed does not hide the one that leads on.
+        if (!(error instanceof Refused)) throw error;
+      }
+    }
+    require(
+      reached.has(wanted),
+      `roster: its parties are not the pinned ones: party ${i + 1} has another key, which the pinned one did not sign`,
+    );
+  });
+}
+
 /** The newest epoch that was seen, and its digest: epochs never go back, and have one content. */
 export class SeenEpochs {
+  /** The parties' keys of the last roster: whoever has renewed a key is never known by the old one again. */
+  keys?: string[];
   readonly #seen = new Map<string, { epoch: bigint; digest: Uint8Array }>();
   accept(what: string, epoch: bigint, digest: Uint8Array): void {
     const before = this.#seen.get(what);
@@ -281,6 +327,8 @@ export interface Deployment {
   manifestDigest: Uint8Array;
   /** All parties' signatures verify under this key. */
   key: bls.PublicKey;
+  /** The parties that have renewed their keys since the pins were made. */
+  renewed: number[];
   /** The sizes that fit a JavaScript number, as the limits above make sure. */
   rows: number;
 }
@@ -297,11 +345,7 @@ export function verifyDeployment(
   checkRoster(roster);
   require(roster.deployment === pins.deployment, "roster: of another deployment than the pinned one");
   const keys = roster.parties.map((party) => hex(party.blsPublicKey));
-  require(
-    keys.length === pins.blsPublicKeysHex.length &&
-      keys.every((key, i) => key === pins.blsPublicKeysHex[i]),
-    "roster: its parties are not the pinned ones",
-  );
+  followRenewals(seen.keys ?? pins.blsPublicKeysHex, keys, response.roster!.renewals);
   require(roster.epoch >= pins.minimumRosterEpoch, "roster: before the pinned minimum epoch");
   require(roster.noise, "roster, noise: missing");
   const key = bls.sum(
@@ -324,6 +368,7 @@ export function verifyDeployment(
 
   seen.accept("roster", roster.epoch, digest);
   seen.accept("table", manifest.epoch, tableDigest);
+  seen.keys = keys;
   return {
     roster,
     rosterDigest: digest,
@@ -331,6 +376,7 @@ export function verifyDeployment(
     manifest,
     manifestDigest: tableDigest,
     key,
+    renewed: keys.flatMap((own, i) => (own === pins.blsPublicKeysHex[i] ? [] : [i + 1])),
     rows: Number(manifest.rows),
   };
 }

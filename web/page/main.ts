@@ -228,8 +228,10 @@ class Page {
     byId("spoil").addEventListener("click", () => void this.#spoil());
     byId("honest").addEventListener("click", () => void this.#honest());
     this.#enable();
+    const { renewed } = this.client.deployment!;
+    const news = renewed.map((n) => ` Party ${n} has a new key, which its earlier one signed.`).join("");
     say(
-      `Ready. ${roster.parties.length} parties have shown their keys, and signed who they are, the table and its ${count(manifest.rows)} rows.`,
+      `Ready.${news} ${roster.parties.length} parties have shown their keys, and signed who they are, the table and its ${count(manifest.rows)} rows.`,
     );
   }
 

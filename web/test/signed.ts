@@ -5,8 +5,9 @@ import { test } from "node:test";
 import { bls12_381 } from "@noble/curves/bls12-381.js";
 import { clone, create } from "@bufbuild/protobuf";
 import * as wire from "../gen/src/wire/client_pb.ts";
-import { Mechanism } from "../gen/src/wire/roster_pb.ts";
-import { hex, Refused } from "../client/bytes.ts";
+import { KeyRenewalSchema, Mechanism } from "../gen/src/wire/roster_pb.ts";
+import type { KeyRenewal } from "../gen/src/wire/roster_pb.ts";
+import { hex, Refused, Transcript } from "../client/bytes.ts";
 import {
   checkTimes, manifestDigest, ONION_SUITE, rosterDigest, roundIdOf, SeenEpochs, verifyDeployment, verifyRound,
 } from "../client/deployment.ts";
@@ -93,6 +94,46 @@ test("what all parties signed is taken", () => {
   checkTimes(deployment, NOW + 100_059n); // the tolerance
   assert.throws(() => checkTimes(deployment, NOW + 100_060n), /expired/);
   check(signed((r) => (r.maxSlots = 1 << 28)));
+});
+
+test("keys that were renewed are followed, others are not", () => {
+  const next = 44n;
+  const nextKey = bls12_381.G2.Point.BASE.multiply(next).toBytes();
+  const digest = (from: Uint8Array, to: Uint8Array) => new Transcript("shoal key renewal v1").blob(from).blob(to).finish();
+  const renewal = (from: Uint8Array, to: Uint8Array, by: bigint) =>
+    create(KeyRenewalSchema, { oldKey: from, newKey: to, signature: sign(by, digest(from, to)) });
+  const pinned = publicKeys[1]!;
+  const renewed = (renewals: KeyRenewal[]) => {
+    const response = clone(wire.GetDeploymentResponseSchema, good);
+    const roster = response.roster!.roster!;
+    Object.assign(roster.parties[1]!, { blsPublicKey: nextKey, proofOfPossession: sign(next, nextKey, "POP") });
+    roster.epoch = 2n;
+    const all = secrets[0]! + next + secrets[2]!;
+    response.roster!.signature = sign(all, rosterDigest(roster));
+    response.roster!.renewals = renewals;
+    response.manifest!.signature = sign(all, manifestDigest(response.manifest!.manifest!));
+    return response;
+  };
+  const right = renewal(pinned, nextKey, secrets[1]!);
+  assert.deepEqual(check(renewed([right])).renewed, [2]);
+  // A false one first does not hide it, and a longer way leads there too.
+  assert.deepEqual(check(renewed([renewal(pinned, nextKey, next), right])).renewed, [2]);
+  const between = bls12_381.G2.Point.BASE.multiply(55n).toBytes();
+  check(renewed([renewal(pinned, between, secrets[1]!), renewal(between, nextKey, 55n)]));
+  for (const renewals of [
+    [],
+    [renewal(pinned, nextKey, next)],
+    [renewal(publicKeys[0]!, nextKey, secrets[0]!)],
+    [renewal(between, nextKey, 55n), renewal(pinned, between, secrets[1]!)],
+  ]) {
+    assert.throws(() => check(renewed(renewals)), /not the pinned ones: party 2 has another key/);
+  }
+  assert.throws(() => check(renewed([renewal(pinned, pinned, secrets[1]!), right])), /malformed renewal/);
+  assert.throws(() => check(renewed(Array(129).fill(right) as KeyRenewal[])), /too many renewals/);
+  // Within a visit the key that was left is never trusted again, whatever the epoch.
+  const seen = new SeenEpochs();
+  verifyDeployment(renewed([right]), pins, seen, NOW);
+  assert.throws(() => verifyDeployment(signed((r) => (r.epoch = 3n)), pins, seen, NOW), /party 2 has another key/);
 });
 
 test("rosters that are signed and refused", () => {
