@@ -19,20 +19,24 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "sodium.h"
+#include "src/base/byte_source.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/onion/onion.h"
 #include "src/parallel/content_mac.h"
 #include "src/pir/registry/registry.h"
+#include "src/round/refresh.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/part_streams.h"
 #include "src/server/practice_round.h"
+#include "src/server/practice_term.h"
 #include "src/server/slices.h"
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
+#include "src/storage/spool.h"
 #include "src/storage/user_directories.h"
 #include "src/wire/query_batch.h"
 #include "src/wire/text.h"
@@ -91,6 +95,8 @@ constexpr int kTurns = 5;
 
 // Bytes of a list that are handled at a time.
 constexpr size_t kPiece = 1 << 20;
+// Answers of two lengths, whose costs give those of an answer and of a byte.
+constexpr size_t kShortAnswer = 112, kLongAnswer = 1072;
 
 // Reads and digests a whole source as a party does.
 void Digest(ByteSource& source, const ContentMac& mac, ThreadPool& pool) {
@@ -481,54 +487,201 @@ class PracticeOnline {
   server::Forwarding forwarding_;
 };
 
+// One end of a curve, and of the curves of what costs so much for each answer of the two lengths.
+using CurveEnd = void (Curve::*)(double);
+void Put(CurveEnd set, double ns, Curve& curve) { (curve.*set)(Positive(ns)); }
+void PutLine(CurveEnd set, double at_short, double at_long, Curve& constant, Curve& slope) {
+  const auto bytes = static_cast<double>(kShortAnswer);
+  double byte = (at_long - at_short) / static_cast<double>(kLongAnswer - kShortAnswer);
+  // Keeps the cost of an answer without bytes from being negative.
+  byte = std::min(byte, at_short / bytes);
+  Put(set, byte, slope);
+  Put(set, at_short - byte * bytes, constant);
+}
+
 // Measures the costs for n positions and sets one end of every curve.
-void MeasureOnline(size_t n, void (Curve::*set)(double), RandomSource& random, ThreadPool& pool,
+void MeasureOnline(size_t n, CurveEnd set, RandomSource& random, ThreadPool& pool,
                    UnitCosts& costs) {
-  constexpr size_t kShort = 112, kLong = 1072;
   // Long answers use fewer positions, for as many bytes.
   PracticeOnline online(n, random, pool), fewer(std::max<size_t>(n / 8, 1024), random, pool);
-  const auto put = [&](Curve& curve, double ns) { (curve.*set)(Positive(ns)); };
-  const auto line = [&](double at_short, double at_long, Curve& constant, Curve& slope) {
-    double byte = (at_long - at_short) / static_cast<double>(kLong - kShort);
-    // Keeps the cost of an answer without bytes from being negative.
-    byte = std::min(byte, at_short / static_cast<double>(kShort));
-    put(slope, byte);
-    put(constant, at_short - byte * static_cast<double>(kShort));
-  };
   std::vector<Cost> runs[13];
   for (int run = 0; run < kTurns; ++run) {
     size_t next = 8;
     runs[next++].push_back(online.Ready(0));
-    runs[next++].push_back(online.Ready(kShort));
+    runs[next++].push_back(online.Ready(kShortAnswer));
     runs[next++].push_back(fewer.Ready(0));
-    runs[next++].push_back(fewer.Ready(kLong));
+    runs[next++].push_back(fewer.Ready(kLongAnswer));
     next = 0;
     for (const bool noise : {false, true}) {
       runs[next++].push_back(online.Forward(noise));
-      runs[next++].push_back(online.Back(noise, kShort));
+      runs[next++].push_back(online.Back(noise, kShortAnswer));
       (void)fewer.Forward(noise);
-      runs[next++].push_back(fewer.Back(noise, kLong));
+      runs[next++].push_back(fewer.Back(noise, kLongAnswer));
     }
-    runs[next++].push_back(online.Answer(kShort, kNearTableBytes));
-    runs[next++].push_back(fewer.Answer(kLong, kNearTableBytes));
-    runs[12].push_back(online.Answer(kShort, kFarTableBytes));
+    runs[next++].push_back(online.Answer(kShortAnswer, kNearTableBytes));
+    runs[next++].push_back(fewer.Answer(kLongAnswer, kNearTableBytes));
+    runs[12].push_back(online.Answer(kShortAnswer, kFarTableBytes));
   }
   const Cost forward = Middle(runs[0]), back = Middle(runs[1]), back_long = Middle(runs[2]),
              forward_noise = Middle(runs[3]), drop = Middle(runs[4]), drop_long = Middle(runs[5]),
              answer = Middle(runs[6]), answer_long = Middle(runs[7]);
   costs.set_far_row_ns(Positive(Middle(runs[12]).cpu_ns - answer.cpu_ns));
-  line(Middle(runs[9]).cpu_ns - Middle(runs[8]).cpu_ns,
-       Middle(runs[11]).cpu_ns - Middle(runs[10]).cpu_ns, *costs.mutable_mask(),
-       *costs.mutable_mask_byte());
-  put(*costs.mutable_forward(), forward.cpu_ns);
-  put(*costs.mutable_forward_noise(), forward_noise.cpu_ns - forward.cpu_ns);
-  line(answer.cpu_ns, answer_long.cpu_ns, *costs.mutable_answer(), *costs.mutable_answer_byte());
-  line(back.cpu_ns, back_long.cpu_ns, *costs.mutable_back(), *costs.mutable_back_byte());
-  line(drop.cpu_ns - back.cpu_ns, drop_long.cpu_ns - back_long.cpu_ns, *costs.mutable_drop(),
-       *costs.mutable_drop_byte());
+  PutLine(set, Middle(runs[9]).cpu_ns - Middle(runs[8]).cpu_ns,
+          Middle(runs[11]).cpu_ns - Middle(runs[10]).cpu_ns, *costs.mutable_mask(),
+          *costs.mutable_mask_byte());
+  Put(set, forward.cpu_ns, *costs.mutable_forward());
+  Put(set, forward_noise.cpu_ns - forward.cpu_ns, *costs.mutable_forward_noise());
+  PutLine(set, answer.cpu_ns, answer_long.cpu_ns, *costs.mutable_answer(),
+          *costs.mutable_answer_byte());
+  PutLine(set, back.cpu_ns, back_long.cpu_ns, *costs.mutable_back(), *costs.mutable_back_byte());
+  PutLine(set, drop.cpu_ns - back.cpu_ns, drop_long.cpu_ns - back_long.cpu_ns,
+          *costs.mutable_drop(), *costs.mutable_drop_byte());
   costs.set_online_serial(SerialShare(forward_noise, pool));
   costs.set_answer_serial(SerialShare(answer, pool));
   costs.set_back_serial(SerialShare(drop, pool));
+}
+
+// Zeros in pieces, as they come from the next party.
+class ZeroSource final : public ByteSource {
+ public:
+  explicit ZeroSource(uint64_t bytes) : bytes_(bytes), piece_(kPiece) {}
+  uint64_t size() const override { return bytes_; }
+  absl::StatusOr<BytesView> Next() override {
+    const uint64_t now = std::min<uint64_t>(kPiece, bytes_ - given_);
+    given_ += now;
+    return BytesView(piece_).first(now);
+  }
+
+ private:
+  const uint64_t bytes_;
+  const Bytes piece_;
+  uint64_t given_ = 0;
+};
+
+// A term of n queries, and its refreshes. Their files are in the page cache.
+class PracticeRefreshes {
+ public:
+  PracticeRefreshes(size_t n, size_t noise, size_t answer_bytes, double table_bytes,
+                    RandomSource& random, ThreadPool& pool)
+      : n_(n), answer_bytes_(answer_bytes), place_(pool) {
+    const server::PracticeTerm::Shape shape = {
+        .queries = n,
+        .noise = noise,
+        .rows = static_cast<uint64_t>(table_bytes / static_cast<double>(answer_bytes)),
+        .answer_bytes = answer_bytes};
+    term_ = *server::PracticeTerm::Create(shape, "/tmp", random, place_.resources);
+    Cost keep;
+    for (const uint32_t party : {1u, 2u}) {
+      SHOAL_CHECK(term_->MakeUp(party).ok());
+      keep = keep + Once([&] { SHOAL_CHECK(term_->Keep().ok()); });
+    }
+    keep_byte_ns_ = keep.cpu_ns / static_cast<double>(term_->bytes_at_rest());
+    place_.Warm(shuffle::Scatter::MemoryBytes(n + noise, answer_bytes));
+    from_next_ = (n + noise) * answer_bytes;
+    table_bytes_ = static_cast<double>(shape.rows * answer_bytes);
+    NextEpoch();
+  }
+
+  void NextEpoch() {
+    term_->NewTable();
+    SHOAL_CHECK(term_->SignRefresh().ok());
+    // The first call digests the table.
+    const Cost begin = Once([&] { (void)*term_->Answer(); });
+    table_byte_ns_.push_back(begin.cpu_ns / table_bytes_);
+  }
+  double KeepByteNs() const { return keep_byte_ns_; }
+  double TableByteNs() const { return table_byte_ns_.back(); }
+
+  // At the backend, which has n queries where there is no noise; for each of these.
+  Cost Answer() {
+    return Each(Once([&] { Drain(**term_->Answer()); }), n_);
+  }
+  // At party 1, for each of its n queries.
+  Cost Back() {
+    ZeroSource answers(from_next_);
+    const round::RefreshTag later = {};
+    return Each(Once([&] {
+                  const auto back = *term_->Return(answers, {&later, 1});
+                  tag_ = back->tags().front();
+                  Drain(*back);
+                }),
+                n_);
+  }
+  // Clients' requests for their answers, for each slot. After Back.
+  double FetchNs() const {
+    const auto fetches = term_->MakeFetches(tag_, kSlotsOfASubmission);
+    const Cost cost = Typical([&] {
+      return Once([&] {
+        for (const auto& fetch : fetches) SHOAL_CHECK(term_->TakeFetch(fetch, tag_).ok());
+      });
+    });
+    return cost.cpu_ns /
+           static_cast<double>(std::min<uint64_t>(n_, server::PracticeTerm::kChecked));
+  }
+
+ private:
+  static void Drain(ByteSource& source) {
+    while (!source.Next()->empty()) {
+    }
+  }
+  const size_t n_, answer_bytes_;
+  FreshPlace place_;
+  std::unique_ptr<server::PracticeTerm> term_;
+  uint64_t from_next_ = 0;
+  double table_bytes_ = 0, keep_byte_ns_ = 0;
+  std::vector<double> table_byte_ns_;
+  round::RefreshTag tag_ = {};
+};
+
+// Measures the costs of a refresh for n positions and sets one end of every curve.
+void MeasureRefreshes(size_t n, CurveEnd set, RandomSource& random, ThreadPool& pool,
+                      UnitCosts& costs) {
+  const size_t fewer = std::max<size_t>(n / 8, 1024);
+  PracticeRefreshes plain(n, 0, kShortAnswer, kNearTableBytes, random, pool),
+      noisy(n, n, kShortAnswer, kNearTableBytes, random, pool),
+      far(n, 0, kShortAnswer, kFarTableBytes, random, pool),
+      plain_long(fewer, 0, kLongAnswer, kNearTableBytes, random, pool),
+      noisy_long(fewer, fewer, kLongAnswer, kNearTableBytes, random, pool);
+  std::vector<Cost> runs[7];
+  for (int run = 0; run < kTurns; ++run) {
+    size_t next = 0;
+    for (PracticeRefreshes* term : {&plain, &plain_long, &far}) {
+      runs[next++].push_back(term->Answer());
+    }
+    for (PracticeRefreshes* term : {&plain, &plain_long, &noisy, &noisy_long}) {
+      runs[next++].push_back(term->Back());
+    }
+  }
+  const Cost answer = Middle(runs[0]), back = Middle(runs[3]), back_long = Middle(runs[4]),
+             drop = Middle(runs[5]);
+  PutLine(set, answer.cpu_ns, Middle(runs[1]).cpu_ns, *costs.mutable_refresh_answer(),
+          *costs.mutable_refresh_answer_byte());
+  PutLine(set, back.cpu_ns, back_long.cpu_ns, *costs.mutable_refresh_back(),
+          *costs.mutable_refresh_back_byte());
+  PutLine(set, drop.cpu_ns - back.cpu_ns, Middle(runs[6]).cpu_ns - back_long.cpu_ns,
+          *costs.mutable_refresh_drop(), *costs.mutable_refresh_drop_byte());
+  costs.set_refresh_far_row_ns(Positive(Middle(runs[2]).cpu_ns - answer.cpu_ns));
+  costs.set_refresh_table_byte_ns(Positive(far.TableByteNs()));
+  costs.set_term_byte_ns(Positive(noisy.KeepByteNs()));
+  costs.set_refresh_fetch_ns(Positive(plain.FetchNs()));
+  costs.set_refresh_serial(SerialShare(drop, pool));
+}
+
+// Measures answers that party 1 keeps in a file, from which each client reads its own.
+void MeasureKeptAnswers(size_t n, ThreadPool& pool, UnitCosts& costs) {
+  SpoolPlace files("/tmp", 0);
+  Bytes list(std::min(n, kSlotsOfASubmission * kShortAnswer));
+  const Cost cost = Typical([&] {
+    Spool kept = *files.Create(n);
+    ZeroSource answers(n);
+    return Once([&] {
+      SHOAL_CHECK(FillSpool(answers, kept, &pool).ok());
+      for (uint64_t at = 0; at + list.size() <= n; at += list.size()) {
+        SHOAL_CHECK(kept.Read(at, list).ok());
+      }
+    });
+  });
+  costs.set_refresh_kept_byte_ns(Positive(cost.cpu_ns / static_cast<double>(n)));
 }
 
 // Measures one end of a link: a TLS record's AES-256-GCM, and half of a local socket's two copies.
@@ -690,6 +843,9 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   MeasureNoise(opened, random, pool, costs);
   MeasureOnline(few, &Curve::set_few_ns, random, pool, costs);
   MeasureOnline(many, &Curve::set_many_ns, random, pool, costs);
+  MeasureRefreshes(few, &Curve::set_few_ns, random, pool, costs);
+  MeasureRefreshes(many, &Curve::set_many_ns, random, pool, costs);
+  MeasureKeptAnswers(size(1 << 26), pool, costs);
   MeasureLink(size(1 << 26), random, costs);
   MeasureJoin(size(1 << 26), pool, costs);
   MeasureParts(many, random, costs);

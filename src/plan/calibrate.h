@@ -23,8 +23,9 @@ inline constexpr double kNearTableBytes = 1 << 19, kFarTableBytes = 1 << 24;
 
 // Measures the processor time of the parties' and the engines' own functions on made-up rounds and
 // tables as large as real ones, over memory fresh from the system, on all of the pool's threads at
-// once. Covers all work that a party's stage report counts. Takes ten or twenty seconds, and up to
-// a gigabyte of memory. `effort` scales the sizes; only tests pass other values than 1.
+// once. Covers all work that a party's stage report counts. Takes half a minute of processor time,
+// up to a gigabyte of memory, and some hundred MiB of files in /tmp. `effort` scales the sizes;
+// only tests pass other values than 1.
 UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort = 1);
 
 // Built-in costs, measured on the machine that their field `machine` names.

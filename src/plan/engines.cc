@@ -93,8 +93,8 @@ EngineCosts ChainAsEngine(const Plan& plan) {
   return chain;
 }
 
-// The fewest queries from which `chain_is_better` holds, to one per mille; 0 if it never does. It
-// holds from some number on: the noise is shared by more.
+}  // namespace
+
 double FirstThatHolds(const std::function<std::optional<bool>(double)>& chain_is_better) {
   constexpr double kMost = 4e9;
   double low = 1, high = 1;
@@ -110,7 +110,11 @@ double FirstThatHolds(const std::function<std::optional<bool>(double)>& chain_is
   return std::ceil(high);
 }
 
-}  // namespace
+std::vector<double> QueryShares() {
+  std::vector<double> shares;
+  for (double share = 1e-3; share < 2e3; share *= std::sqrt(10.0)) shares.push_back(share);
+  return shares;
+}
 
 absl::Status CheckEngineOptions(const EngineOptions& options) {
   if (options.max_hint_bytes < (1 << 20) || options.max_hint_bytes > (uint64_t{1} << 40)) {
@@ -231,7 +235,7 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
     *plan.add_engine() = std::move(best);
   }
   plan.clear_chain_by_queries();
-  for (double share = 1e-3; share < 2e3; share *= std::sqrt(10.0)) {
+  for (const double share : QueryShares()) {
     const double queries = std::round(share * static_cast<double>(w.records));
     const auto chain = queries >= 1 ? chain_of(queries) : std::nullopt;
     if (!chain) continue;

@@ -4,6 +4,9 @@
 #define SHOAL_SRC_PLAN_ENGINES_H_
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "src/noise/search.h"
@@ -33,6 +36,13 @@ EngineCosts PredictEngine(const Workload& workload, const pir::Engine& engine, c
 absl::Status CompareEngines(const Workload& workload, uint32_t row_bytes,
                             const noise::Choice& noise, const UnitCosts& costs,
                             const EngineOptions& options, Plan& plan);
+
+// The fewest queries from which `chain_is_better` holds, to one per mille; 0 if it never does. It
+// must hold from some number on: the noise is shared by more.
+double FirstThatHolds(const std::function<std::optional<bool>(double)>& chain_is_better);
+
+// Queries a record, rising, for which curves over queries have a point.
+std::vector<double> QueryShares();
 
 }  // namespace shoal::plan
 

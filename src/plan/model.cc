@@ -16,11 +16,15 @@
 #include "src/plan/calibrate.h"
 #include "src/round/query_bytes.h"
 #include "src/server/round_memory.h"
+#include "src/server/terms.h"
+#include "src/sharing/sharing.h"
 #include "src/shuffle/permutation.h"
 #include "src/signature/bls.h"
 #include "src/storage/spool.h"
 #include "src/table/manifest.h"
 #include "src/table/row.h"
+#include "src/table/row_versions.h"
+#include "src/table/table.h"
 
 namespace shoal::plan {
 namespace {
@@ -29,6 +33,15 @@ namespace {
 // whole records that fit in it.
 constexpr double kHashedFill = 0.97, kHashedRecordsFill = 0.99;
 constexpr double kMaxPositions = 4294967294.0;
+// Of a term, as rosters allow.
+constexpr uint32_t kMaxRefreshes = 10'000;
+// The most keys that may wait for the next term where the plan chooses the room, and its steps.
+constexpr double kMostDisplaced = 0.01;
+constexpr uint32_t kRoomStep = 5;
+// As table::Place draws them.
+constexpr double kKeysPerBucket = 2;
+// Lists of more rows are those of so many, scaled: a row takes the same bits in each.
+constexpr uint64_t kMostSampledRows = 1 << 12;
 // Prices that differ by less count as the same: neither the price of traffic nor unit costs are
 // known more precisely (docs/planner.md).
 constexpr double kSamePrice = 1.1;
@@ -320,7 +333,214 @@ ChainTimes PredictTimes(const Workload& w, const Plan& plan, const UnitCosts& un
   return times;
 }
 
+double Mixed(uint64_t row, uint64_t epoch) {
+  uint64_t z = row * 0x9e3779b97f4a7c15u + epoch * 0xd1342543de82ef95u + 1;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
+// Bytes of the lists that a client fetches at each visit, of so many rows, each of which another
+// epoch changes with probability `changed`.
+double VersionListBytes(uint64_t rows, double changed) {
+  const auto version = [](uint64_t epoch) {
+    table::RowVersion made{.epoch = epoch, .rows_digest = {}};
+    StoreLe(made.rows_digest.data(), epoch);
+    return made;
+  };
+  // Two blocks before the one that counts.
+  constexpr uint64_t kFirst = 2 * table::kBlockEpochs + 1, kLast = 3 * table::kBlockEpochs;
+  auto versions = table::RowVersions::First(version(1), rows);
+  double bytes = 0;
+  for (uint64_t epoch = 2; epoch <= kLast; ++epoch) {
+    versions = versions.Next(version(epoch), rows,
+                             [&](uint64_t row) { return Mixed(row, epoch) < changed; });
+    if (epoch < kFirst) continue;
+    bytes += static_cast<double>(versions.lists().previous.size() + versions.lists().recent.size());
+  }
+  return bytes / (kLast - kFirst + 1);
+}
+
+// What a client sends and gets once at each refresh, beside its slots: round id, and header, all
+// parties' signature and tags; round id and number (docs/protocol.md, "Refreshes").
+double RefreshBytes(uint32_t parties) {
+  return 32 + (32 + 4 + 8 + 32 + static_cast<double>(signature::kSignatureBytes) + 32.0 * parties) +
+         (32 + 4);
+}
+// What a client sends for a slot of a refresh: its number and token.
+constexpr double kRefreshSlotBytes = 4 + sharing::kTokenBytes;
+
+// The terms of one machine a party: rosters allow no others.
+TermParty PredictTermParty(const Workload& w, const Layout& layout, const UnitCosts& unit,
+                           double noise, uint32_t j) {
+  const bool frontend = j == 1, backend = j == w.parties;
+  const double in = static_cast<double>(w.queries) + (j - 1) * noise;
+  const double own = backend ? 0 : noise, out = backend ? 0 : in + own;
+  const double answer = layout.answer_bytes();
+  const double ns = 1e-9;
+  const server::TermArrays arrays = {.positions = Whole(in),
+                                     .forwarded = Whole(out),
+                                     .slots = frontend ? w.queries : 0,
+                                     .backend = backend,
+                                     .frontend = frontend};
+  TermParty party;
+  party.set_party(j);
+  party.set_at_rest_bytes(static_cast<double>(arrays.file_bytes()));
+  party.set_keep_cpu_s(ns * party.at_rest_bytes() * unit.term_byte_ns());
+  double cpu_ns = 0;
+  if (backend) {
+    const double table = layout.rows() * answer;
+    cpu_ns = in * (At(unit.refresh_answer(), in) + answer * At(unit.refresh_answer_byte(), in) +
+                   unit.refresh_far_row_ns() * Far(table)) +
+             table * unit.refresh_table_byte_ns();
+  } else {
+    // A term that sleeps holds no memory, so that all of it is touched for the first time.
+    const auto list = static_cast<double>(arrays.list_bytes(layout.answer_bytes()));
+    cpu_ns = in * (At(unit.refresh_back(), in) + answer * At(unit.refresh_back_byte(), in)) +
+             own * (At(unit.refresh_drop(), own) + answer * At(unit.refresh_drop_byte(), own)) +
+             list * unit.fresh_byte_ns();
+  }
+  if (frontend) {
+    party.set_answers_bytes(in * answer);
+    cpu_ns += in * answer * unit.refresh_kept_byte_ns();
+    party.set_fetch_cpu_s(ns * in * unit.refresh_fetch_ns());
+  }
+  party.set_refresh_cpu_s(ns * cpu_ns);
+  const double client_bytes = frontend ? in * kRefreshSlotBytes : 0;
+  party.set_links_cpu_s(ns * ((in + out) * answer + client_bytes) * unit.link_byte_ns());
+  party.set_refresh_seconds(Wall(party.refresh_cpu_s(), unit.refresh_serial(), w.cores));
+  return party;
+}
+
+// Keys without room in their rows at a term's last epoch, if records have one length: each row
+// loses and gains keys at random, and lacks those beyond what fits. Rows have `per_row` keys at
+// first, of which so many stay, and `fit` fit.
+double DisplacedOfRow(double per_row, double stays, double fit) {
+  const auto of = [&](double keys) {
+    // Distributions of how many have gone (binomial) and how many have come and are there
+    // (Poisson).
+    const double mean = keys * (1 - stays);
+    const auto most = static_cast<size_t>(keys + 10 * std::sqrt(mean) + 20);
+    std::vector<double> gone(most + 1), come(most + 1);
+    for (size_t i = 0; i <= most; ++i) {
+      const auto k = static_cast<double>(i);
+      come[i] = std::exp(-mean + k * std::log(mean) - std::lgamma(k + 1));
+      if (k > keys) continue;
+      gone[i] = std::exp(std::lgamma(keys + 1) - std::lgamma(k + 1) - std::lgamma(keys - k + 1) +
+                         k * std::log(1 - stays) + (keys - k) * std::log(stays));
+    }
+    constexpr double kNothing = 1e-12;
+    double displaced = 0;
+    for (size_t i = 0; i <= most; ++i) {
+      if (come[i] < kNothing) continue;
+      for (size_t k = 0; k <= most; ++k) {
+        if (gone[k] < kNothing) continue;
+        displaced += come[i] * gone[k] *
+                     std::max(0.0, keys + static_cast<double>(i) - static_cast<double>(k) - fit);
+      }
+    }
+    return displaced;
+  };
+  if (!(stays > 0 && stays < 1)) return 0;
+  const double low = std::floor(per_row), share = per_row - low;
+  return (1 - share) * (low < 1 ? 0 : of(low)) + (share > 0 ? share * of(low + 1) : 0);
+}
+
+void FillTerm(const Workload& w, const UnitCosts& unit, Plan& plan) {
+  Term& term = *plan.mutable_term();
+  const Layout& layout = plan.table();
+  term.set_refreshes(w.refreshes);
+  term.set_epochs(w.epochs());
+  term.set_days(w.epochs() / w.rounds_per_day);
+  term.set_changed_percent(w.changed_percent);
+  double cpu = 0, keep = 0, at_rest = 0, positions = 0, seconds = 0;
+  for (uint32_t j = 1; j <= w.parties; ++j) {
+    TermParty& party = *term.add_party();
+    party = PredictTermParty(w, layout, unit, plan.noise_queries_per_party(), j);
+    cpu += party.refresh_cpu_s() + party.fetch_cpu_s() + party.links_cpu_s();
+    keep += party.keep_cpu_s();
+    at_rest += party.at_rest_bytes();
+    positions += plan.party(static_cast<int>(j) - 1).positions_in();
+    seconds += party.refresh_seconds();
+  }
+  double link_bytes = 0;
+  for (const Hop& hop : plan.hop()) {
+    if (hop.from() > 0) link_bytes += hop.answer_bytes();
+  }
+  const double queries = plan.queries();
+  const double clients = queries / plan.noise().phi();
+  const double byte_s = 1e-9 * unit.link_byte_ns() * (w.one_machine ? 2 : 1) / w.cores;
+  term.set_refresh_cpu_s(cpu);
+  term.set_refresh_seconds(seconds + link_bytes * byte_s);
+  term.set_refresh_link_bytes(link_bytes);
+  term.set_refresh_client_bytes(queries * (layout.answer_bytes() + kRefreshSlotBytes) +
+                                clients * RefreshBytes(w.parties));
+  term.set_at_rest_bytes_per_position(at_rest / positions);
+  const double hours = cpu / 3600, gigabytes = (link_bytes + term.refresh_client_bytes()) / 1e9;
+  FillCost(w, hours, gigabytes, *term.mutable_per_refresh());
+  term.set_placement_bytes(PlacementBytes(w));
+  const double beside = clients * (w.epochs() * layout.list_bytes() + PlacementBytes(w));
+  FillCost(w,
+           plan.per_round().core_hours() + w.refreshes * hours +
+               (keep + 1e-9 * beside * unit.link_byte_ns()) / 3600,
+           plan.per_round().gigabytes() + w.refreshes * gigabytes + beside / 1e9,
+           *term.mutable_per_term());
+}
+
+// Of all epochs of a term, or of the round.
+double WholePrice(const Plan& plan) {
+  return plan.has_term() ? plan.term().per_term().price() : plan.per_round().price();
+}
+double WholeCpuSeconds(const Plan& plan) {
+  return plan.has_term() ? plan.term().per_term().core_hours() * 3600 : CpuSeconds(plan);
+}
+
+absl::StatusOr<Layout> LayOutWithRoom(const Workload& w, uint32_t row_bytes, uint32_t room) {
+  if (row_bytes < 1 || row_bytes > table::kMaxRowBytes) {
+    return OutOfRange("row-bytes", absl::StrCat("in [1, ", table::kMaxRowBytes, "]"), row_bytes);
+  }
+  const bool dense = w.layout == LayoutKind::kDense;
+  const size_t record = RecordBytes(w);
+  const uint64_t fit = row_bytes / record;
+  if (fit == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--row-bytes must be at least ", record,
+                                                   ", what one record takes, got ", row_bytes));
+  }
+  Layout out;
+  out.set_layout(dense ? "dense" : "hashed");
+  out.set_records(static_cast<double>(w.records));
+  out.set_room_percent(room);
+  out.set_row_bytes(dense ? static_cast<uint32_t>(fit * record) : row_bytes);
+  // Where keys are placed, rows are as long as without their room, but hold a record.
+  const uint64_t placed = std::max<uint64_t>(row_bytes - uint64_t{row_bytes} * room / 100, record);
+  const double per_row =
+      dense ? static_cast<double>(fit)
+            : std::min(kHashedRecordsFill * static_cast<double>(placed / record),
+                       kHashedFill * static_cast<double>(placed) / static_cast<double>(record));
+  out.set_rows(std::ceil(static_cast<double>(w.records) / per_row));
+  out.set_records_per_row(static_cast<double>(w.records) / out.rows());
+  out.set_answer_bytes(out.row_bytes() + static_cast<uint32_t>(signature::kSignatureBytes));
+  out.set_table_bytes(out.rows() * out.row_bytes());
+  if (out.rows() > static_cast<double>(table::kMaxRows)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--row-bytes %d makes %.0f rows; a table has at most %d", row_bytes,
+                        out.rows(), table::kMaxRows));
+  }
+  return out;
+}
+
 }  // namespace
+
+Workload Workload::WithoutTerm() const {
+  Workload w = *this;
+  w.refreshes = 0;
+  w.room_percent.reset();
+  return w;
+}
+
+uint32_t Workload::TermDays() const {
+  return static_cast<uint32_t>(std::ceil(refreshes / rounds_per_day)) + 1;
+}
 
 absl::Status CheckWorkload(const Workload& w) {
   constexpr double kMaxRecords = 1e12, kMaxQueries = 4e9;
@@ -348,6 +568,24 @@ absl::Status CheckWorkload(const Workload& w) {
   if (!(w.price_machine_hour >= 0 && w.price_machine_hour <= 1e6)) {
     return OutOfRange("price-machine-hour", "in [0, 1e6]", w.price_machine_hour);
   }
+  if (w.refreshes > kMaxRefreshes) {
+    return OutOfRange("refreshes", absl::StrCat("at most ", kMaxRefreshes), w.refreshes);
+  }
+  if (!(w.changed_percent > 0 && w.changed_percent <= 100)) {
+    return OutOfRange("changed-percent", "above 0 and at most 100", w.changed_percent);
+  }
+  const uint32_t room = w.room_percent.value_or(0);
+  if (room > table::kMaxRoomPercent) {
+    return OutOfRange("room-percent", absl::StrCat("at most ", table::kMaxRoomPercent), room);
+  }
+  if (room > 0 && w.layout == LayoutKind::kDense) {
+    return absl::InvalidArgumentError(
+        "--room-percent is for hashed tables; slots of a dense one are as long as --value-bytes");
+  }
+  if (w.refreshes > 0 && std::ranges::any_of(w.machines, [](uint32_t n) { return n > 1; })) {
+    return absl::InvalidArgumentError(
+        "--refreshes: a party of several machines keeps no terms; leave --machines out");
+  }
   if (!w.machines.empty() && w.machines.size() != w.parties) {
     return absl::InvalidArgumentError(
         absl::StrCat("--machines names ", w.machines.size(), " parties, --parties ", w.parties));
@@ -365,42 +603,64 @@ absl::Status CheckWorkload(const Workload& w) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Layout> LayOut(const Workload& w, uint32_t row_bytes) {
-  if (row_bytes < 1 || row_bytes > table::kMaxRowBytes) {
-    return OutOfRange("row-bytes", absl::StrCat("in [1, ", table::kMaxRowBytes, "]"), row_bytes);
+size_t RecordBytes(const Workload& w) {
+  if (w.layout == LayoutKind::kHashed) {
+    return table::HashedRecordBytes(w.key_bytes, w.value_bytes);
   }
+  wire::DenseLayout layout;
+  layout.set_records_per_row(1);
+  layout.set_value_bytes(w.value_bytes);
+  return table::DenseSlotBytes(layout);
+}
+
+double DisplacedKeys(const Workload& w, const Layout& layout) {
+  if (w.layout == LayoutKind::kDense) return 0;
+  const double stays = std::pow(1 - kGoneOfChanges * w.changed_percent / 100, w.refreshes);
+  const auto fit = static_cast<double>(layout.row_bytes() / RecordBytes(w));
+  return layout.rows() * DisplacedOfRow(layout.records_per_row(), stays, fit);
+}
+
+EpochChange ChangeOf(const Workload& w, const Layout& layout) {
+  const double share = w.changed_percent / 100;
   const bool dense = w.layout == LayoutKind::kDense;
-  size_t record = w.value_bytes;
-  if (dense) {
-    wire::DenseLayout layout;
-    layout.set_records_per_row(1);
-    layout.set_value_bytes(w.value_bytes);
-    record = table::DenseSlotBytes(layout);
-  } else {
-    record = table::HashedRecordBytes(w.key_bytes, w.value_bytes);
+  EpochChange change;
+  change.gone = dense ? 0 : kGoneOfChanges * share * layout.records();
+  change.records = share * layout.records() - change.gone;
+  // Each change is in a row of its own choice.
+  const double row = 1 - std::pow(1 - share, std::max(1.0, layout.records_per_row()));
+  change.rows = row * layout.rows();
+  const auto rows = static_cast<uint64_t>(layout.rows());
+  const uint64_t sampled = std::min(rows, kMostSampledRows);
+  change.list_bytes =
+      kManifestBytes +
+      VersionListBytes(sampled, row) * (static_cast<double>(rows) / static_cast<double>(sampled));
+  return change;
+}
+
+double PlacementBytes(const Workload& w) {
+  return w.layout == LayoutKind::kDense
+             ? 0
+             : std::ceil(static_cast<double>(w.records) / kKeysPerBucket);
+}
+
+absl::StatusOr<Layout> LayOut(const Workload& w, uint32_t row_bytes) {
+  const bool chosen =
+      w.refreshes > 0 && !w.room_percent.has_value() && w.layout == LayoutKind::kHashed;
+  uint32_t room = w.room_percent.value_or(0);
+  for (;; room += kRoomStep) {
+    if (room > table::kMaxRoomPercent) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "--row-bytes ", row_bytes, ": no room is enough for the term's changes; longer rows"));
+    }
+    SHOAL_ASSIGN_OR_RETURN(Layout layout, LayOutWithRoom(w, row_bytes, room));
+    if (chosen && DisplacedKeys(w, layout) > kMostDisplaced * layout.records()) continue;
+    if (w.refreshes > 0) {
+      const EpochChange change = ChangeOf(w, layout);
+      layout.set_changed_rows(change.rows / layout.rows());
+      layout.set_list_bytes(change.list_bytes);
+    }
+    return layout;
   }
-  const uint64_t fit = row_bytes / record;
-  if (fit == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--row-bytes must be at least ", record,
-                                                   ", what one record takes, got ", row_bytes));
-  }
-  Layout out;
-  out.set_layout(dense ? "dense" : "hashed");
-  out.set_records(static_cast<double>(w.records));
-  out.set_row_bytes(dense ? static_cast<uint32_t>(fit * record) : row_bytes);
-  const double per_row = dense ? static_cast<double>(fit)
-                               : std::min(kHashedRecordsFill * static_cast<double>(fit),
-                                          kHashedFill * row_bytes / static_cast<double>(record));
-  out.set_rows(std::ceil(static_cast<double>(w.records) / per_row));
-  out.set_records_per_row(static_cast<double>(w.records) / out.rows());
-  out.set_answer_bytes(out.row_bytes() + static_cast<uint32_t>(signature::kSignatureBytes));
-  out.set_table_bytes(out.rows() * out.row_bytes());
-  if (out.rows() > static_cast<double>(table::kMaxRows)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--row-bytes %d makes %.0f rows; a table has at most %d", row_bytes,
-                        out.rows(), table::kMaxRows));
-  }
-  return out;
 }
 
 std::vector<uint32_t> RowSizes(const Workload& w) {
@@ -499,8 +759,11 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
   plan.set_busiest_party_load(busiest * w.rounds_per_day / 86400);
   FillRental(w, plan);
 
+  if (w.refreshes > 0) FillTerm(w, costs, plan);
+
   Download& download = *plan.mutable_download();
-  download.set_client_bytes(layout.rows() * layout.answer_bytes());
+  download.set_client_bytes(layout.records() * static_cast<double>(RecordBytes(w)) +
+                            kManifestBytes);
   const double per_query = client.onion_bytes() + client.query_bytes() + client.answer_bytes();
   download.set_break_even_lookups(download.client_bytes() / per_query);
   return plan;
@@ -545,10 +808,9 @@ absl::StatusOr<Plan> ChooseRows(const Workload& w, uint32_t row_bytes, const noi
     if (row_bytes == 0 || size == row_bytes) plans.push_back(*std::move(plan));
   }
   if (plans.empty()) return first_error;
-  const auto price = [](const Plan& plan) { return plan.per_round().price(); };
-  const double lowest = price(*std::ranges::min_element(plans, {}, price));
-  std::erase_if(plans, [&](const Plan& plan) { return price(plan) > kSamePrice * lowest; });
-  Plan best = *std::ranges::min_element(plans, {}, CpuSeconds);
+  const double lowest = WholePrice(*std::ranges::min_element(plans, {}, WholePrice));
+  std::erase_if(plans, [&](const Plan& plan) { return WholePrice(plan) > kSamePrice * lowest; });
+  Plan best = *std::ranges::min_element(plans, {}, WholeCpuSeconds);
   // The price is linear in the number of queries, so two points give the price of the noise and
   // that of one query.
   Workload twice = w;
@@ -580,9 +842,11 @@ Alternative Summarise(const Plan& plan) {
   line.set_mean_per_row(plan.noise().mean_per_row());
   line.set_rows(plan.table().rows());
   line.set_noise_queries(plan.noise_queries_per_round());
-  line.set_cpu_s(CpuSeconds(plan));
-  line.set_gigabytes(plan.per_round().gigabytes());
-  line.set_price_per_million(plan.price_per_million_queries());
+  const double epochs = plan.has_term() ? plan.term().epochs() : 1;
+  const Cost& whole = plan.has_term() ? plan.term().per_term() : plan.per_round();
+  line.set_cpu_s(WholeCpuSeconds(plan) / epochs);
+  line.set_gigabytes(whole.gigabytes() / epochs);
+  line.set_price_per_million(whole.price() / epochs / plan.queries() * 1e6);
   return line;
 }
 

@@ -8,6 +8,7 @@
 #define SHOAL_SRC_PLAN_MODEL_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,19 +37,64 @@ struct Workload {
   double price_core_hour = 0;
   double price_gb = 0;  // for 10^9 bytes, on every link
   double price_machine_hour = 0;
+  // A term: the round's answers are given again at so many later epochs, of which there are
+  // rounds_per_day. 0: no term.
+  uint32_t refreshes = 0;
+  // Of the records, from one epoch to the next. Half of the changes give a key another value of the
+  // same length; for a quarter a key goes, and for a quarter one comes. In the dense layout all
+  // give another value.
+  double changed_percent = 1;
+  // What `shoal table build` leaves free in every row for the epochs of a term; hashed layout. If
+  // nothing is said, so much that at most one key in a hundred waits for the next term.
+  std::optional<uint32_t> room_percent = std::nullopt;
 
   // Parties count from 1.
   uint32_t MachinesOf(uint32_t party) const { return machines.empty() ? 1 : machines[party - 1]; }
+  Workload WithoutTerm() const;
+  // The round's, and one for each refresh.
+  double epochs() const { return 1.0 + refreshes; }
+  // From the round to the end of the last refresh's day, rounded up.
+  uint32_t TermDays() const;
 };
 
 // INVALID_ARGUMENT names the option that is out of range, and the range.
 absl::Status CheckWorkload(const Workload& workload);
 
+// Of a hashed table's changes: a key goes, and for as many another one comes.
+inline constexpr double kGoneOfChanges = 0.25;
+
+// What a record takes in a row, with its lengths.
+size_t RecordBytes(const Workload& workload);
+
+// About what a table's signed manifest takes.
+inline constexpr double kManifestBytes = 400;
+
+// Keys whose rows are full at the last epoch of the workload's term, so that they have to wait for
+// the next one (`shoal table build --keep-rows`). Records have one length; where lengths differ,
+// more rows are full.
+double DisplacedKeys(const Workload& workload, const Layout& layout);
+
 // The layout of the records in rows of about `row_bytes`. In the dense layout row_bytes is rounded
 // down to whole records, as by `shoal table build`; in the hashed layout rows are about as full as
 // table::Place makes them for equal records. INVALID_ARGUMENT if a record does not fit, or there
-// are more rows than a table can have.
+// are more rows than a table can have. RESOURCE_EXHAUSTED if no room is enough for the workload's
+// term.
 absl::StatusOr<Layout> LayOut(const Workload& workload, uint32_t row_bytes);
+
+// What changes between two epochs of a table in rows of this layout, and what every client fetches
+// for that at each epoch.
+struct EpochChange {
+  double rows = 0;     // of which another epoch has other bytes
+  double records = 0;  // that are new or have another value
+  double gone = 0;
+  // Manifest, and the lists that say which epoch changed each row last (table/row_versions.h), as
+  // their encoder makes them of random changes; on average over the epochs of a block.
+  double list_bytes = 0;
+};
+EpochChange ChangeOf(const Workload& workload, const Layout& layout);
+
+// Of the placement: a byte for every bucket.
+double PlacementBytes(const Workload& workload);
 
 // Row sizes to try in a search, rising.
 std::vector<uint32_t> RowSizes(const Workload& workload);
@@ -56,13 +102,15 @@ std::vector<uint32_t> RowSizes(const Workload& workload);
 // Bytes of a batch of `queries` queries over as many positions (wire/query_batch.h).
 double QueryBatchBytes(double queries);
 
-// Predicts everything in the plan but the alternatives. INVALID_ARGUMENT if phi is larger than the
-// number of rows, or a party would have more positions than 32 bits can name.
+// Predicts everything in the plan but the alternatives, and of a term everything but the ways
+// beside it (terms.h). INVALID_ARGUMENT if phi is larger than the number of rows, or a party would
+// have more positions than 32 bits can name.
 absl::StatusOr<Plan> Predict(const Workload& workload, const Layout& layout,
                              const noise::Choice& noise, const UnitCosts& costs);
 
 // Returns the plan whose row size takes the least processor time among those within 10 % of the
-// lowest price. A `row_bytes` other than 0 fixes the row size. Fills `by_row_bytes`.
+// lowest price: of the round, or of the whole term if there is one. A `row_bytes` other than 0
+// fixes the row size. Fills `by_row_bytes`.
 absl::StatusOr<Plan> ChooseRows(const Workload& workload, uint32_t row_bytes,
                                 const noise::Choice& noise, const UnitCosts& costs);
 

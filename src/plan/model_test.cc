@@ -6,6 +6,7 @@
 
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
+#include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
@@ -17,6 +18,7 @@
 #include "src/pir/registry/registry.h"
 #include "src/plan/calibrate.h"
 #include "src/plan/engines.h"
+#include "src/plan/terms.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/practice_round.h"
@@ -653,6 +655,211 @@ TEST(MachinesTest, BadNumbersAreNamed) {
   w.machines = {};
   w.price_machine_hour = -1;
   refused("--price-machine-hour must be in [0, 1e6], got -1");
+}
+
+Workload SomeTerm() {
+  Workload w = SomeWorkload();
+  w.rounds_per_day = 1;
+  w.refreshes = 29;
+  return w;
+}
+
+const Way& WayOf(const google::protobuf::RepeatedPtrField<Way>& ways, absl::string_view name) {
+  const auto found = std::ranges::find_if(ways, [&](const Way& way) { return way.way() == name; });
+  SHOAL_CHECK(found != ways.end());
+  return *found;
+}
+
+Plan WithWays(const Workload& w, uint32_t row_bytes = 1024) {
+  Plan plan = PlanOf(w, row_bytes);
+  SHOAL_CHECK(CompareWays(w, row_bytes, SomeNoise(), DefaultCosts(), {}, plan).ok());
+  return plan;
+}
+
+// The rows that room takes, the keys for which it is not enough after a term, the placement and the
+// manifest are those of the builder.
+TEST(TermTest, RoomIsWhatTheBuilderMakesOfIt) {
+  Workload w = SomeTerm();
+  w.records = 6'000;
+  w.key_bytes = 9;
+  w.value_bytes = 20;
+  w.refreshes = 10;
+  w.changed_percent = 4;
+  testing::TestRandom random(11);
+  uint64_t serial = 100'000'000;
+  double expected = 0, displaced = 0;
+  for (const uint32_t room : {5u, 20u}) {
+    w.room_percent = room;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Layout layout, LayOut(w, 512));
+    std::vector<std::string> keys;
+    for (uint64_t i = 0; i < w.records; ++i) keys.push_back(std::to_string(serial++));
+    const auto records_of = [&] {
+      table::RecordSet records("t.tsv");
+      for (uint64_t i = 0; i < keys.size(); ++i) {
+        const std::string value(w.value_bytes, 'v');
+        SHOAL_CHECK(records.Add(AsBytes(keys[i]), AsBytes(value), i + 1).ok());
+      }
+      return records;
+    };
+    table::TableOptions options{.name = "t",
+                                .deployment = "d",
+                                .created_s = 1,
+                                .expires_s = 1000,
+                                .row_bytes = 512,
+                                .room_percent = room};
+    absl::StatusOr<table::UnsignedTable> table = BuildHashed(records_of(), options, random);
+    SHOAL_ASSERT_OK(table.status());
+    EXPECT_NEAR(layout.rows(), static_cast<double>(table->rows()), 0.03 * layout.rows()) << room;
+    EXPECT_NEAR(PlacementBytes(w), static_cast<double>(table->map().placement().size()), 1);
+    EXPECT_NEAR(kManifestBytes, static_cast<double>(table->manifest().ByteSizeLong()) + 48, 150);
+    // A quarter of the changes are keys that go, as many are keys that come.
+    const size_t moves = w.records / 100;
+    table::RecordSet records("none");
+    for (uint32_t epoch = 0; epoch < w.refreshes; ++epoch) {
+      for (size_t i = 0; i < moves; ++i) keys[random.Below(keys.size())] = std::to_string(serial++);
+      records = records_of();
+      const table::PreviousEpoch previous{.content = *table, .manifest = {}, .signatures = nullptr};
+      options.epoch = table->manifest().epoch() + 1;
+      options.previous = &previous;
+      options.sign_all_rows = options.keep_rows = true;
+      options.room_percent = 0;
+      absl::StatusOr<table::UnsignedTable> next = BuildHashed(records, options, random);
+      SHOAL_ASSERT_OK(next.status());
+      table = *std::move(next);
+    }
+    expected += DisplacedKeys(w, layout);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto without_room, DisplacedRecords(records, *table));
+    displaced += static_cast<double>(without_room.size());
+  }
+  EXPECT_NEAR(expected, displaced, 0.3 * displaced);
+  EXPECT_GT(displaced, 100);
+}
+
+TEST(TermTest, TheRoomIsChosenByTheKeysThatWait) {
+  Workload w = SomeTerm();
+  for (const double changed : {0.5, 5.0}) {
+    w.changed_percent = changed;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Layout layout, LayOut(w, 1024));
+    EXPECT_LE(DisplacedKeys(w, layout), 0.01 * layout.records());
+    ASSERT_GT(layout.room_percent(), 0u);
+    Workload less = w;
+    less.room_percent = layout.room_percent() - 5;
+    EXPECT_GT(DisplacedKeys(less, *LayOut(less, 1024)), 0.01 * layout.records());
+  }
+  // Rows of one key have no room for any other.
+  EXPECT_THAT(LayOut(w, 100).status(),
+              testing::StatusIs(absl::StatusCode::kResourceExhausted, "no room is enough"));
+  EXPECT_EQ(LayOut(w.WithoutTerm(), 1024)->room_percent(), 0u);
+  w.layout = LayoutKind::kDense;
+  EXPECT_EQ(LayOut(w, 1024)->room_percent(), 0u);
+  EXPECT_EQ(DisplacedKeys(w, *LayOut(w, 1024)), 0);
+}
+
+TEST(TermTest, UnitsFitEachOther) {
+  const Workload w = SomeTerm();
+  const Plan plan = WithWays(w);
+  const Term& term = plan.term();
+  EXPECT_EQ(term.epochs(), 30);
+  EXPECT_EQ(w.TermDays(), 30u);
+  double refresh = 0, keep = 0;
+  for (const TermParty& party : term.party()) {
+    refresh += party.refresh_cpu_s() + party.fetch_cpu_s() + party.links_cpu_s();
+    keep += party.keep_cpu_s();
+    EXPECT_EQ(party.fetch_cpu_s() > 0, party.party() == 1);
+    EXPECT_EQ(party.answers_bytes() > 0, party.party() == 1);
+  }
+  EXPECT_GT(keep, 0);
+  EXPECT_DOUBLE_EQ(term.per_refresh().core_hours() * 3600, refresh);
+  const double devices = plan.queries() / plan.noise().phi();
+  const double beside = devices * (30 * plan.table().list_bytes() + term.placement_bytes());
+  EXPECT_NEAR(term.per_term().core_hours() * 3600,
+              plan.per_round().core_hours() * 3600 + 29 * refresh + keep +
+                  1e-9 * beside * DefaultCosts().link_byte_ns(),
+              1e-6);
+  EXPECT_NEAR(term.per_term().gigabytes(),
+              plan.per_round().gigabytes() + 29 * term.per_refresh().gigabytes() + beside / 1e9,
+              1e-9);
+  // A refresh moves the answers of the round, and no onion.
+  double answers = 0;
+  for (const Hop& hop : plan.hop()) answers += hop.from() == 0 ? 0 : hop.answer_bytes();
+  EXPECT_EQ(term.refresh_link_bytes(), answers);
+  EXPECT_LT(term.per_refresh().core_hours(), 0.5 * plan.per_round().core_hours());
+  EXPECT_GT(term.at_rest_bytes_per_position(), 36);
+  EXPECT_LE(term.at_rest_bytes_per_position(), 48);
+  // A term of which nothing is refreshed is a round that is kept.
+  const Way& way = WayOf(term.way(), "term");
+  EXPECT_NEAR(way.price(), term.per_term().price() / 30 / devices, 1e-12);
+  EXPECT_EQ(way.row_bytes(), 1024u);
+  EXPECT_NEAR(WayOf(term.way(), "table").client_bytes(), plan.download().client_bytes(), 1e-6);
+  EXPECT_EQ(WayOf(term.way(), "differences").first_bytes(), plan.download().client_bytes());
+  // Three quarters of 1 % have 86 bytes, a quarter are keys of 24 with their lengths.
+  EXPECT_NEAR(WayOf(term.way(), "differences").client_bytes(), 750 * 86 + 250 * 26 + kManifestBytes,
+              1);
+}
+
+// Where the prices meet, and that more changes cost downloads most.
+TEST(TermTest, ATermIsCheaperThanDifferencesFromTheCrossoverOn) {
+  Workload w = SomeTerm();
+  w.records = 2'000'000;
+  const Plan plan = WithWays(w, 0);
+  const double meets = plan.term().beats_differences_from_queries();
+  ASSERT_GT(meets, 1);
+  for (const double factor : {0.9, 1.1}) {
+    w.queries = static_cast<uint64_t>(meets * factor);
+    const Plan there = WithWays(w, 0);
+    // The plan takes rows within a tenth of the lowest price.
+    const double price = WayOf(there.term().way(), "term").price();
+    EXPECT_NEAR(price / WayOf(there.term().way(), "differences").price(), 1, 0.25) << factor;
+    for (const WaysAt& at : plan.term().by_queries()) {
+      EXPECT_EQ(WayOf(at.way(), "term").price() <= WayOf(at.way(), "differences").price(),
+                at.queries() >= meets * 0.999)
+          << at.queries();
+    }
+  }
+  Workload more = w;
+  more.changed_percent = 5;
+  const auto grows = [&](const char* way) {
+    return WayOf(WithWays(more, 1024).term().way(), way).client_bytes() /
+           WayOf(WithWays(w, 1024).term().way(), way).client_bytes();
+  };
+  EXPECT_NEAR(grows("differences"), 5, 0.1);
+  EXPECT_EQ(grows("table"), 1);
+  EXPECT_LT(grows("round"), 5);
+}
+
+// The row size of a term is that of the cheapest term, with the lists that every device fetches.
+TEST(TermTest, RowsAreThoseOfTheCheapestTerm) {
+  const Workload w = SomeTerm();
+  const Plan plan = PlanOf(w, 0);
+  double lowest = 1e300;
+  for (const Alternative& line : plan.by_row_bytes()) {
+    if (line.note().empty()) lowest = std::min(lowest, line.price_per_million());
+  }
+  const Alternative chosen = Summarise(plan);
+  EXPECT_LE(chosen.price_per_million(), 1.1 * lowest);
+  EXPECT_NEAR(chosen.price_per_million() * plan.queries() / 1e6 * 30,
+              plan.term().per_term().price(), 1e-9);
+}
+
+TEST(TermTest, BadTermsAreNamed) {
+  Workload w = SomeTerm();
+  const auto refused = [&](const char* message) {
+    EXPECT_THAT(CheckWorkload(w), testing::StatusIs(absl::StatusCode::kInvalidArgument, message));
+  };
+  w.refreshes = 10'001;
+  refused("--refreshes must be at most 10000, got 10001");
+  w = SomeTerm();
+  w.changed_percent = 0;
+  refused("--changed-percent must be above 0 and at most 100, got 0");
+  w = SomeTerm();
+  w.room_percent = 91;
+  refused("--room-percent must be at most 90, got 91");
+  w.room_percent = 10;
+  w.layout = LayoutKind::kDense;
+  refused("--room-percent is for hashed tables");
+  w = SomeTerm();
+  w.machines = {1, 2, 1};
+  refused("a party of several machines keeps no terms");
 }
 
 TEST(CalibrateTest, EveryCostIsPositiveAndKept) {

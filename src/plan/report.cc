@@ -113,9 +113,134 @@ void PrintEngines(const Plan& plan, std::ostream& out) {
   }
 }
 
+const Way& WayOf(const Term& term, absl::string_view name) {
+  for (const Way& way : term.way()) {
+    if (way.way() == name) return way;
+  }
+  return Way::default_instance();
+}
+
+// The cheaper download for a device that wants its list at every epoch.
+const Way& CheaperDownload(const Term& term) {
+  const Way &differences = WayOf(term, "differences"), &table = WayOf(term, "table");
+  return table.price() < differences.price() ? table : differences;
+}
+
+std::string NameOf(const Way& way) {
+  const absl::string_view name = way.way();
+  if (name == "term") return "a term";
+  if (name == "round") return "a round for each epoch";
+  if (name == "differences") return "download: what changed";
+  if (name == "table") return "download: the table";
+  return std::string(name);
+}
+
+std::string TermAdvice(const Plan& plan) {
+  const Term& term = plan.term();
+  const Way &download = CheaperDownload(term), &asked = WayOf(term, "term");
+  const char* what = download.way() == "table" ? "the table" : "what changed";
+  if (download.price() <= asked.price()) {
+    return absl::StrFormat(
+        "Downloading %s at every epoch is the better idea at these prices: a million devices pay "
+        "%.3g an epoch, where a term costs %.3g (%s and %s for a device), and a download hides "
+        "everything.%s",
+        what, 1e6 * download.price(), 1e6 * asked.price(), BytesOf(download.client_bytes()),
+        BytesOf(asked.client_bytes()),
+        term.beats_differences_from_queries() > 0
+            ? absl::StrFormat(" From %s queries a round on a term is cheaper than what changed.",
+                              Whole(term.beats_differences_from_queries()))
+            : "");
+  }
+  if (download.client_bytes() <= asked.client_bytes()) {
+    return absl::StrFormat(
+        "Downloading %s at every epoch moves fewer bytes to a device, %s, than a term, %s, and "
+        "hides everything; at these prices it costs more.",
+        what, BytesOf(download.client_bytes()), BytesOf(asked.client_bytes()));
+  }
+  return "";
+}
+
+void PrintTerm(const Plan& plan, std::ostream& out) {
+  if (!plan.has_term()) return;
+  const Term& term = plan.term();
+  out << absl::StrFormat(
+      "\na term: a list of %d key%s, asked once and answered at %s epochs, %.3g days; %g %% of the "
+      "records change at each\n",
+      plan.noise().phi(), plan.noise().phi() == 1 ? "" : "s", Whole(term.epochs()), term.days(),
+      term.changed_percent());
+  out << absl::StrFormat(
+      "  room of %d %%: %s rows in place of %s; at the last epoch %s keys wait for the next term, "
+      "as their rows are full\n",
+      plan.table().room_percent(), Whole(plan.table().rows()), Whole(term.rows_without_room()),
+      Whole(std::ceil(term.displaced_keys())));
+  out << "  noise and onions once a term; a refresh is answers alone, in processor seconds\n";
+  out << absl::StrFormat("  %5s %12s %9s %9s %9s %11s %12s %13s\n", "party", "positions", "refresh",
+                         "fetches", "links", "refresh s", "at rest", "and answers");
+  for (const TermParty& p : term.party()) {
+    out << absl::StrFormat("  %5d %12s %9.3g %9.3g %9.3g %11.3g %12s %13s\n", p.party(),
+                           Whole(plan.party(static_cast<int>(p.party()) - 1).positions_in()),
+                           p.refresh_cpu_s(), p.fetch_cpu_s(), p.links_cpu_s(), p.refresh_seconds(),
+                           BytesOf(p.at_rest_bytes()), BytesOf(p.answers_bytes()));
+  }
+  const double round = plan.per_round().core_hours(), refresh = term.per_refresh().core_hours();
+  out << absl::StrFormat(
+      "  %.1f bytes at rest for a position; a refresh takes %.3g s over the chain, and 1/%.0f of a "
+      "round's processor time\n",
+      term.at_rest_bytes_per_position(), term.refresh_seconds(), round / refresh);
+  out << absl::StrFormat(
+      "  a record that is new or changed is %s of a difference, one that goes %s; signed once for "
+      "all, with the manifest;\n  %s a day of differences at %g epochs a day, and %s the table\n",
+      BytesOf(term.changed_record_bytes()), BytesOf(term.gone_record_bytes()),
+      BytesOf(term.difference_bytes() * plan.rounds_per_day()), plan.rounds_per_day(),
+      BytesOf(term.table_bytes()));
+  out << absl::StrFormat(
+      "\nwhat the list costs a device at each epoch, on average over a term, with the lists of "
+      "changed rows (%s)\n",
+      BytesOf(plan.table().list_bytes()));
+  out << absl::StrFormat("  %-24s %9s %12s %12s %13s %14s  %s\n", "way", "row bytes", "its traffic",
+                         "once before", "processor ms", "price/million", "30 days reveal");
+  for (const Way& way : term.way()) {
+    if (!way.refused().empty()) {
+      out << absl::StrFormat("  %-24s refused: %s\n", NameOf(way), way.refused());
+      continue;
+    }
+    std::string reveal = way.way() == "differences" || way.way() == "table"
+                             ? "nothing"
+                             : "nothing while the scheme holds";
+    if (way.month_submissions() > 0) {
+      reveal = way.month_epsilon() > 0
+                   ? absl::StrFormat("epsilon %.3g, delta %.3g (%s time%s)", way.month_epsilon(),
+                                     way.month_delta(), Whole(way.month_submissions()),
+                                     way.month_submissions() == 1 ? "" : "s")
+                   : absl::StrFormat("no epsilon holds (%s times)", Whole(way.month_submissions()));
+    }
+    out << absl::StrFormat("  %-24s %9s %12s %12s %13.3g %14.4g  %s\n", NameOf(way),
+                           way.row_bytes() == 0 ? "-" : Whole(way.row_bytes()),
+                           BytesOf(way.client_bytes()),
+                           way.first_bytes() == 0 ? "-" : BytesOf(way.first_bytes()),
+                           1e3 * way.server_seconds(), 1e6 * way.price(), reveal);
+  }
+  if (term.beats_differences_from_queries() > 0) {
+    out << absl::StrFormat(
+        "  from %s queries a round (%s devices) a term is cheaper than what changed\n",
+        Whole(term.beats_differences_from_queries()),
+        Whole(term.beats_differences_from_queries() / plan.noise().phi()));
+  } else {
+    out << "  at these prices a term is never cheaper than what changed\n";
+  }
+  const std::string advice = TermAdvice(plan);
+  out << "  "
+      << (advice.empty()
+              ? "Of the downloads none is cheaper than the term, or moves fewer bytes to "
+                "a device."
+              : advice)
+      << "\n";
+}
+
 }  // namespace
 
 std::string DownloadAdvice(const Plan& plan) {
+  if (plan.has_term()) return TermAdvice(plan);
   const Download& download = plan.download();
   const double phi = plan.noise().phi();
   if (phi > download.break_even_lookups()) {
@@ -213,9 +338,10 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
                          100 * plan.busiest_party_load(),
                          plan.busiest_party_load() > 1 ? ": TOO MUCH for its cores" : "");
 
+  PrintTerm(plan, out);
   const Download& download = plan.download();
   out << absl::StrFormat(
-      "\nwithout any engine every client downloads the table, %s once a version\n",
+      "\nwithout any engine every client downloads all records, %s once a version\n",
       BytesOf(download.client_bytes()));
   out << absl::StrFormat(
       "  a client that looks up fewer than %s times in one version moves fewer bytes by the "
@@ -228,7 +354,7 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   } else {
     out << "  at these prices a query by the chain is never cheaper than a download\n";
   }
-  const std::string advice = DownloadAdvice(plan);
+  const std::string advice = plan.has_term() ? "" : DownloadAdvice(plan);
   if (advice.empty()) {
     out << "  A download hides the query perfectly, whatever epsilon; it is worth its bytes while "
            "the table is\n  small or asked often between versions.\n";
@@ -237,7 +363,9 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   }
   PrintEngines(plan, out);
 
-  out << "\nif the row size moves (* is the plan)\n";
+  out << "\nif the row size moves (* is the plan)"
+      << (plan.has_term() ? "; cpu, traffic and price of an epoch, on average over the term" : "")
+      << "\n";
   PrintAlternatives(plan.by_row_bytes(), out);
   if (plan.by_epsilon_size() > 0) {
     out << "\nif epsilon moves\n";

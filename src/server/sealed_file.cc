@@ -26,15 +26,15 @@ constexpr uint64_t kSealedBytes = kChunkBytes + ChunkSeal::kTagBytes;
 constexpr size_t kBatch = 1024;
 constexpr size_t kGrain = 64;
 
-uint64_t FileBytes(uint64_t bytes) {
-  return bytes + (bytes + kChunkBytes - 1) / kChunkBytes * ChunkSeal::kTagBytes;
-}
-
 Seed KeyOf(const Seed& key, uint64_t bytes) {
   return SeedOf(DeriveKey(key.view(), "shoal sealed file v1", bytes));
 }
 
 }  // namespace
+
+uint64_t SealedFile::FileBytes(uint64_t bytes) {
+  return bytes + (bytes + kChunkBytes - 1) / kChunkBytes * ChunkSeal::kTagBytes;
+}
 
 absl::StatusOr<SealedFileWriter> SealedFileWriter::Create(const std::string& path, const Seed& key,
                                                           uint64_t bytes) {
@@ -76,7 +76,7 @@ absl::Status SealedFileWriter::Write(BytesView piece, ThreadPool& pool) {
 
 absl::Status SealedFileWriter::Flush(ThreadPool& pool) {
   const size_t chunks = (waiting_.size() + kChunkBytes - 1) / kChunkBytes;
-  sealed_.resize(FileBytes(waiting_.size()));
+  sealed_.resize(SealedFile::FileBytes(waiting_.size()));
   pool.ParallelFor(chunks, kGrain, [&](size_t begin, size_t end) {
     ChunkSeal seal(key_.view(), chunks_ + begin);
     for (size_t i = begin; i < end; ++i) {

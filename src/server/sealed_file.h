@@ -55,6 +55,8 @@ class SealedFileWriter {
 class SealedFile {
  public:
   static constexpr uint64_t kChunkBytes = 4096;
+  // The length of the file of so many bytes.
+  static uint64_t FileBytes(uint64_t bytes);
 
   // DATA_LOSS if the file has not the length that `bytes` give; errors of the file system.
   static absl::StatusOr<std::shared_ptr<SealedFile>> Open(const std::string& path, const Seed& key,

@@ -52,33 +52,21 @@ size_t PieceAnswers(size_t answer_bytes) {
   return chunk * std::max<size_t>(1, kPieceBytes / (chunk * answer_bytes));
 }
 
-// Where a term's arrays are in its data file:
-//   seeds  32 bytes for every used position: its term seed, zeros if the position is dead
-//   back    4 bytes for every query that was forwarded, in the order of the message: the number of
-//           the used position that it came from, or one above all of these if it was noise
-//   rows    at the backend, 4 bytes for every used position: the row
-//   slots   at party 1, a bit for every position: whether it was used
-// All numbers are little endian.
-struct Arrays {
-  uint64_t positions = 0, forwarded = 0, slots = 0;
-  bool backend = false, frontend = false;
-
-  uint64_t seeds_at(uint64_t i) const { return 32 * i; }
-  uint64_t back_at(uint64_t i) const { return 32 * positions + 4 * i; }
-  uint64_t rows_at(uint64_t i) const { return back_at(forwarded) + 4 * i; }
-  uint64_t slots_at() const { return rows_at(backend ? positions : 0); }
-  uint64_t slots_bytes() const { return frontend ? (slots + 7) / 8 : 0; }
-  uint64_t bytes() const { return slots_at() + slots_bytes(); }
-};
-
 }  // namespace
+
+uint64_t TermArrays::file_bytes() const { return SealedFile::FileBytes(bytes()); }
+
+uint64_t TermArrays::list_bytes(size_t answer_bytes) const {
+  const AnswerSieve sieve(forwarded, positions, positions, PieceAnswers(answer_bytes));
+  return shuffle::Scatter::MemoryBytes(sieve.places(), answer_bytes);
+}
 
 struct Terms::Term {
   Digest id = {};
   wire::RoundHeader header;
   uint64_t epoch = 0;
   Digest places = {};
-  Arrays arrays;
+  TermArrays arrays;
   uint64_t origins = 0;  // what `back` has numbers below
   Digest content = {};
   Seed file_key, tag_key, input_key, output_key, dead_key;
@@ -749,7 +737,7 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Return(
   const wire::RefreshHeader& header = refresh.header();
   SHOAL_ASSIGN_OR_RETURN(const TermPointer term, CheckSigned(refresh));
   SHOAL_CHECK(!term->arrays.backend);
-  const Arrays& arrays = term->arrays;
+  const TermArrays& arrays = term->arrays;
   const size_t answer_bytes = term->header.answer_bytes();
   if (later_tags.size() != options_.roster.size() - options_.number.value()) {
     return absl::InvalidArgumentError(

@@ -55,6 +55,30 @@ class TermRecord;
 // The most terms at a time: each costs disk.
 inline constexpr size_t kMaxTerms = 64;
 
+// Where a term's arrays are in its data file:
+//   seeds  32 bytes for every used position: its term seed, zeros if the position is dead
+//   back    4 bytes for every query that was forwarded, in the order of the message: the number of
+//           the used position that it came from, or one above all of these if it was noise
+//   rows    at the backend, 4 bytes for every used position: the row
+//   slots   at party 1, a bit for every position: whether it was used
+// All numbers are little endian.
+struct TermArrays {
+  uint64_t positions = 0, forwarded = 0, slots = 0;
+  bool backend = false, frontend = false;
+
+  uint64_t seeds_at(uint64_t i) const { return 32 * i; }
+  uint64_t back_at(uint64_t i) const { return 32 * positions + 4 * i; }
+  uint64_t rows_at(uint64_t i) const { return back_at(forwarded) + 4 * i; }
+  uint64_t slots_at() const { return rows_at(backend ? positions : 0); }
+  uint64_t slots_bytes() const { return frontend ? (slots + 7) / 8 : 0; }
+  uint64_t bytes() const { return slots_at() + slots_bytes(); }
+  // Of the data file, which is sealed in chunks.
+  uint64_t file_bytes() const;
+  // Of the memory that a refresh's answers take at a party that has a next one, if no position is
+  // dead.
+  uint64_t list_bytes(size_t answer_bytes) const;
+};
+
 // An error of the storage, which NOT_FOUND is not to be: all parties end a term that one of them
 // does not find.
 inline absl::Status NoEndOfTheTerm(const absl::Status& status) {

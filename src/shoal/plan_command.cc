@@ -13,6 +13,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
+#include "src/client/ledger.h"
 #include "src/noise/search.h"
 #include "src/parallel/thread_pool.h"
 #include "src/plan/calibrate.h"
@@ -20,6 +21,7 @@
 #include "src/plan/figure.h"
 #include "src/plan/model.h"
 #include "src/plan/report.h"
+#include "src/plan/terms.h"
 #include "src/roster/roster.h"
 #include "src/shoal/common.h"
 #include "src/shoal/privacy_text.h"
@@ -29,6 +31,8 @@
 
 namespace shoal::commands {
 namespace {
+
+constexpr double kMonthDays = 30;
 
 absl::StatusOr<double> Real(const cli::Values& values, const char* option, double otherwise) {
   const std::string text = cli::TextOr(values, option, "");
@@ -72,6 +76,13 @@ absl::StatusOr<plan::Workload> WorkloadOf(const cli::Values& values) {
   SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
   SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));
   SHOAL_ASSIGN_OR_RETURN(w.price_machine_hour, Real(values, "price-machine-hour", 0));
+  w.refreshes = cli::SmallOr(values, "refreshes", 0);
+  SHOAL_ASSIGN_OR_RETURN(w.changed_percent, Real(values, "changed-percent", w.changed_percent));
+  if (values.count("room-percent")) w.room_percent = cli::SmallOr(values, "room-percent", 0);
+  if (w.refreshes == 0 && values.count("changed-percent") + values.count("room-percent") > 0) {
+    return cli::UsageError(
+        "--changed-percent and --room-percent are of a term: --refreshes says how long it is");
+  }
   if (values.count("machines")) {
     const std::string machines = cli::TextOr(values, "machines", "");
     if (machines.empty()) return cli::UsageError("--machines: how many?");
@@ -79,6 +90,11 @@ absl::StatusOr<plan::Workload> WorkloadOf(const cli::Values& values) {
   }
   if (absl::Status checked = plan::CheckWorkload(w); !checked.ok()) {
     return cli::UsageError(checked.message());
+  }
+  if (w.refreshes > 0 && w.TermDays() > roster::kMaxTermDays) {
+    return cli::UsageError(absl::StrCat("--refreshes: with ", w.rounds_per_day,
+                                        " epochs a day (--rounds-per-day) the term has ",
+                                        w.TermDays(), " days; at most ", roster::kMaxTermDays));
   }
   return w;
 }
@@ -162,18 +178,55 @@ std::string SettingsText(const plan::Plan& plan, const plan::Workload& workload,
   }
   *settings.mutable_noise() = roster::NoiseToWire(choice.parameters);
   settings.set_clock_tolerance_s(60);
+  if (workload.refreshes > 0) {
+    settings.mutable_term_limit()->set_days(workload.TermDays());
+    settings.mutable_term_limit()->set_refreshes(workload.refreshes);
+  }
   const uint64_t slots = std::max<uint64_t>(workload.queries, choice.parameters.phi);
   settings.set_max_slots(static_cast<uint32_t>(std::min<uint64_t>(slots, roster::kMaxSlots)));
   std::string text = absl::StrFormat(
       "# Settings of a deployment, by `shoal plan`, for `shoal ceremony` or `shoal roster "
       "assemble`.\n"
       "# Put your own names and addresses; leave the noise as it is: every digit counts.\n"
-      "# The table: shoal table build --row-bytes %d ..\n",
-      plan.table().row_bytes());
+      "# The table: shoal table build --row-bytes %d%s ..\n",
+      plan.table().row_bytes(),
+      plan.table().room_percent() > 0
+          ? absl::StrCat(" --room-percent ", plan.table().room_percent())
+          : "");
+  if (workload.refreshes > 0) {
+    absl::StrAppendFormat(
+        &text, "# Party 1's configuration: rounds { terms { refreshes: %d days: %d } }\n",
+        workload.refreshes, workload.TermDays());
+  }
   for (const absl::string_view line : absl::StrSplit(why, '\n', absl::SkipEmpty())) {
     absl::StrAppend(&text, "# ", line, "\n");
   }
   return text + wire::PrintText(settings);
+}
+
+// What the ledger of a device shows after a month of its list, `phi` keys, in terms or in a round
+// for each epoch.
+absl::Status FillMonth(const plan::Workload& w, const noise::Parameters& noise, plan::Term& term) {
+  for (plan::Way& way : *term.mutable_way()) {
+    const bool in_terms = way.way() == "term";
+    if (!way.refused().empty() || !(in_terms || way.way() == "round")) continue;
+    const double epochs = kMonthDays * w.rounds_per_day;
+    const double submissions = std::ceil(in_terms ? epochs / w.epochs() : epochs);
+    way.set_month_submissions(submissions);
+    const auto queries = static_cast<uint64_t>(submissions) * noise.phi;
+    const absl::StatusOr<client::TotalLoss> loss = client::LossOf(noise, queries, noise.delta);
+    // The noise is one that holds, but there may be more queries than are counted.
+    if (absl::IsInvalidArgument(loss.status())) continue;
+    SHOAL_RETURN_IF_ERROR(loss.status());
+    if (loss->epsilon.has_value()) {
+      way.set_month_epsilon(*loss->epsilon);
+      way.set_month_delta(loss->delta);
+    } else if (loss->beyond.has_value()) {
+      way.set_month_epsilon(loss->beyond->epsilon);
+      way.set_month_delta(loss->beyond->delta);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
@@ -234,6 +287,11 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
     plan.mutable_noise()->set_max_per_row(noise->max());
   }
 
+  if (workload.refreshes > 0) {
+    SHOAL_RETURN_IF_ERROR(plan::CompareWays(workload, values.count("row-bytes") ? row_bytes : 0,
+                                            choice, costs, engine_options, plan));
+    SHOAL_RETURN_IF_ERROR(FillMonth(workload, choice.parameters, *plan.mutable_term()));
+  }
   const std::string advice = plan::DownloadAdvice(plan);
   if (settings_wanted) {
     if (!advice.empty()) io.err << "shoal plan: " << advice << std::endl;
@@ -242,8 +300,9 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
     return absl::OkStatus();
   }
 
-  SHOAL_RETURN_IF_ERROR(plan::CompareEngines(workload, values.count("row-bytes") ? row_bytes : 0,
-                                             choice, costs, engine_options, plan));
+  SHOAL_RETURN_IF_ERROR(plan::CompareEngines(workload.WithoutTerm(),
+                                             values.count("row-bytes") ? row_bytes : 0, choice,
+                                             costs, engine_options, plan));
 
   // The same workload with other epsilons. If many queries change, a search over mechanisms is
   // slow, so the mechanism that was chosen stays.
@@ -304,7 +363,7 @@ of a million queries; then how all of these depend on the row size and on epsilo
 epsilon and delta are those of one round, for phi changed queries of one client.
 
 Times come from unit costs: those of this machine if --calibrate has measured them (in
-ten or twenty seconds, with up to a gigabyte of memory; alone or together with a plan),
+half a minute, with up to a gigabyte of memory; alone or together with a plan),
 otherwise built-in ones. Prices have no currency; the defaults are examples. A gigabyte
 is 10^9 bytes and paid on every hop.
 
@@ -318,6 +377,14 @@ less. An engine's set-up is counted once a day, a hint once for every
 --lookups-per-hint queries of a client. Where downloading the table is the better idea
 than any of it, the plan says so.
 
+With --refreshes the round is the start of a term: a device's list of --phi keys is asked
+once, and answered again at so many later epochs, of which there are --rounds-per-day. The
+plan then has what a refresh costs, what a term keeps on disk, and which keys have to wait
+for room, and compares, for a device and epoch, the term with a round for each epoch, with
+downloading the table or what changed in it, and with single-server engines; what 30 days
+reveal is counted as the ledger of a device does. A download has all records, or those that
+changed, signed once.
+
 --emit settings prints settings for `shoal ceremony` in place of the plan, with the noise to
 its last digit and names and addresses to be changed.
 )",
@@ -326,6 +393,8 @@ its last digit and names and addresses to be changed.
   shoal plan --records 1M --layout dense --value-bytes 8 --queries 100k \
       --rounds-per-day 24 --parties 2 --cores 16 --plot plan.svg
   shoal plan --records 1M --value-bytes 60 --queries 1M --phi 64 --emit settings
+  shoal plan --records 100k --value-bytes 12 --queries 10M --phi 20 --refreshes 29 \
+      --changed-percent 2 --room-percent 20
   shoal plan --records 100M --layout dense --value-bytes 4 --queries 100M --epsilon 0.1 \
       --parties 2 --machines 8,16 --cores 16 --price-machine-hour 0.8
 )",
@@ -337,6 +406,14 @@ its last digit and names and addresses to be changed.
             options.add_options()("layout", cli::Text(), "hashed (default) or dense");
             options.add_options()("queries", cli::Number(), "queries a round, of all clients");
             options.add_options()("rounds-per-day", cli::Text(), "rounds a day (1)");
+            options.add_options()("refreshes", cli::Number(),
+                                  "of the round's term: its answers are given again so often (0)");
+            options.add_options()("changed-percent", cli::Text(),
+                                  "of a term: records that change from one epoch to the next (1)");
+            options.add_options()(
+                "room-percent", cli::Number(),
+                "of a term: what `table build` leaves free in rows (so much that at "
+                "most 1 % of the keys wait for the next term)");
             options.add_options()("parties", cli::Number(), "parties, 2 to 8 (3)");
             options.add_options()("machines", cli::Text(),
                                   "machines of each party, or of party 1, 2, ...: 4 or 4,2,1 (1)");

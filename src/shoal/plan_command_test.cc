@@ -10,6 +10,8 @@
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/cli/command.h"
+#include "src/client/ledger.h"
+#include "src/noise/noise.h"
 #include "src/plan/calibrate.h"
 #include "src/plan/plan.pb.h"
 #include "src/plan/report.h"
@@ -156,6 +158,11 @@ TEST(PlanCommandTest, BadParametersAreNamedWithTheirRange) {
       {{"--machines", ""}, "--machines: how many?"},
       {{"--machines", "2", "--one-machine"}, "with --one-machine all parties share one machine"},
       {{"--price-machine-hour", "x"}, "--price-machine-hour: \"x\" is no number"},
+      {{"--room-percent", "10"}, "--refreshes says how long it is"},
+      {{"--refreshes", "29", "--room-percent", "91"}, "--room-percent must be at most 90, got 91"},
+      {{"--refreshes", "29", "--changed-percent", "few"}, "\"few\" is no number"},
+      {{"--refreshes", "92"}, "the term has 93 days; at most 92"},
+      {{"--refreshes", "2", "--machines", "2"}, "keeps no terms"},
   };
   for (const auto& bad : kBad) {
     const Result result = RunPlanCommand(Good(bad.options));
@@ -212,6 +219,73 @@ TEST(PlanCommandTest, SaysWhenADownloadIsTheBetterIdea) {
   result = RunPlanCommand(with("1M", "10M"));
   ASSERT_EQ(result.code, cli::kExitOk) << result.err;
   EXPECT_THAT(result.out, ::testing::Not(HasSubstr(better)));
+}
+
+std::vector<std::string> InTerms(std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"--parties", "2", "--refreshes", "29"});
+  return Good(more);
+}
+
+TEST(PlanCommandTest, ATermIsPlannedBesideItsAlternatives) {
+  const Result result = RunPlanCommand(InTerms());
+  ASSERT_EQ(result.code, cli::kExitOk) << result.err;
+  EXPECT_THAT(result.out,
+              HasSubstr("a term: a list of 1 key, asked once and answered at 30 epochs, "
+                        "30 days; 1 % of the records change at each"));
+  EXPECT_THAT(result.out, HasSubstr("a round for each epoch"));
+  EXPECT_THAT(result.out, HasSubstr("download: what changed"));
+  EXPECT_THAT(result.out, HasSubstr("keys wait for the next term, as their rows are full"));
+  EXPECT_THAT(result.out, HasSubstr("a record that is new or changed is 62 B of a difference, one "
+                                    "that goes 22 B"));
+  const Result json = RunPlanCommand(InTerms({"--format", "json", "--phi", "1"}));
+  plan::Plan plan;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json.out, &plan).ok()) << json.out;
+  ASSERT_EQ(plan.term().way_size(), 6);
+  // A month of terms is one question; a month of rounds is what the ledger says of 30.
+  const plan::Way &term = plan.term().way(0), &round = plan.term().way(1);
+  EXPECT_EQ(term.month_submissions(), 1);
+  EXPECT_EQ(round.month_submissions(), 30);
+  EXPECT_NEAR(term.month_epsilon(), 1, 0.01);
+  EXPECT_EQ(term.month_delta(), 1e-6);
+  noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
+                             .epsilon = plan.noise().epsilon(),
+                             .delta = plan.noise().delta(),
+                             .phi = 1,
+                             .mode = plan.noise().mode(),
+                             .left_scale = plan.noise().left_scale(),
+                             .right_scale = plan.noise().right_scale()};
+  ASSERT_EQ(plan.noise().mechanism(), "geometric");
+  SHOAL_ASSERT_OK_AND_ASSIGN(const client::TotalLoss loss, client::LossOf(noise, 30, 1e-6));
+  ASSERT_TRUE(loss.beyond.has_value());
+  EXPECT_EQ(round.month_epsilon(), loss.beyond->epsilon);
+  EXPECT_EQ(round.month_delta(), loss.beyond->delta);
+  // A week's terms are five in a month.
+  const Result weeks = RunPlanCommand(Good({"--refreshes", "6", "--format", "json"}));
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(weeks.out, &plan).ok()) << weeks.out;
+  EXPECT_EQ(plan.term().way(0).month_submissions(), 5);
+  EXPECT_GT(plan.term().way(0).month_epsilon(), term.month_epsilon());
+}
+
+// 10,000 records of 62 bytes change by 6 kB a day: nobody needs a chain for that. What is emitted
+// says so, too, and allows the term.
+TEST(PlanCommandTest, SaysWhenDifferencesAreTheBetterIdea) {
+  const std::string better = "Downloading what changed at every epoch is the better idea";
+  EXPECT_THAT(RunPlanCommand(InTerms()).out, HasSubstr(better));
+  const Result settings = RunPlanCommand(InTerms({"--emit", "settings"}));
+  EXPECT_THAT(settings.out, HasSubstr("# " + better));
+  EXPECT_THAT(settings.err, HasSubstr(better));
+  EXPECT_THAT(settings.out, HasSubstr("--room-percent "));
+  EXPECT_THAT(settings.out, HasSubstr("# Party 1's configuration: rounds { terms { refreshes: 29 "
+                                      "days: 30 } }"));
+  wire::Roster roster;
+  SHOAL_ASSERT_OK(wire::ParseText(settings.out, "settings", roster));
+  EXPECT_EQ(roster.term_limit().days(), 30u);
+  EXPECT_EQ(roster.term_limit().refreshes(), 29u);
+  const Result large = RunPlanCommand({"--costs", Costs(), "--records", "2M", "--value-bytes", "40",
+                                       "--queries", "20M", "--refreshes", "29"});
+  ASSERT_EQ(large.code, cli::kExitOk) << large.err;
+  EXPECT_THAT(large.out, ::testing::Not(HasSubstr("better idea")));
+  EXPECT_THAT(large.out, HasSubstr("Of the downloads none is cheaper than the term"));
 }
 
 // A client whose queries of one round move more than the table has should take the table.
