@@ -29,10 +29,14 @@ scripts/local-chain create "$chain" --parties 3 --port "$port" --protect list --
   -- --tsv "$TEST_TMPDIR/records.tsv" --name squares --row-bytes 64 >/dev/null
 # The roster's addresses are those of the proxies that capture.
 for j in 2 3; do echo "listen_address: \"127.0.0.1:$((port + j + 3))\"" >>"$chain/party-$j.textproto"; done
+# Of a second door, over TLS.
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost \
+  -addext subjectAltName=DNS:localhost -keyout "$chain/door.key" -out "$chain/door.crt" 2>/dev/null
+chmod 600 "$chain/door.key"
 trap 'scripts/local-chain stop "$chain"' EXIT
 shots=${TEST_UNDECLARED_OUTPUTS_DIR:-$TEST_TMPDIR}
 # shellcheck disable=SC2016  # for the shell that is started
-timeout 300 node "$work/tests/page.mjs" "$packages" "$TEST_TMPDIR/records.tsv" "$shots" \
+timeout 300 node "$work/tests/page.mjs" "$packages" "$TEST_TMPDIR/records.tsv" "$shots" "$chain" src/door/shoal-door \
   bash -c 'scripts/local-chain start "$0" && exec python3 web/serve.py --chain "$0" --local-chain "$PWD/scripts/local-chain" \
     --bin "$SHOAL_BIN" --dist web/dist --keys "$1" --table squares --pad 64 --devices 0 --port 0 \
     --door-port "$((PORT + 8))" --door-url "http://127.0.0.1:$((PORT + 7))"' \

@@ -1,11 +1,13 @@
 // The page in headless Chromium, against three real parties, with every link captured:
-//   node page.mjs PACKAGES RECORDS OUT START..
-// PACKAGES has playwright-core and axe-core, RECORDS is the table (TSV), OUT is for screenshots, and START
-// is the command that starts the chain and the page's server, with the ports of the environment:
+//   node page.mjs PACKAGES RECORDS OUT CHAIN DOOR START..
+// PACKAGES has playwright-core and axe-core, RECORDS is the table (TSV), OUT is for screenshots, CHAIN is the
+// chain's directory, with a certificate for a door, DOOR is shoal-door, and START is the command that starts the chain and the page's server, with the ports of the environment:
 // PORT + 1 and PORT + 2 are where the roster has parties 2 and 3, and PORT + 7 where the page has the door;
-// PORT + 5, PORT + 6 and PORT + 8 are where they are.
+// PORT + 5, PORT + 6 and PORT + 8 are where they are. At PORT + 9 is a door over TLS.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
+import * as crypto from "node:crypto";
 import * as fs from "node:fs";
 import * as http from "node:http";
 import { createRequire } from "node:module";
@@ -14,7 +16,7 @@ import * as readline from "node:readline";
 import type { Browser, Page } from "playwright-core";
 import { Capture } from "./capture.ts";
 
-const [packages, records, out, ...start] = process.argv.slice(2);
+const [packages, records, out, chain, door, ...start] = process.argv.slice(2);
 const from = createRequire(`${packages}/any.js`);
 const { chromium } = from("playwright-core") as typeof import("playwright-core");
 const axe = fs.readFileSync(from.resolve("axe-core/axe.min.js"), "utf8");
@@ -226,20 +228,71 @@ async function spoils(page: Page): Promise<void> {
   assert.deepEqual((await answers(page))[0], ["key-7", table.get("key-7"), "signed by all parties"]);
 }
 
-/** The same lookup by WebSocket: one message is one frame. */
+/** The digest of a certificate's key, by which Chromium takes it without an authority. */
+function keyDigest(): string {
+  const certificate = new crypto.X509Certificate(fs.readFileSync(`${chain}/door.crt`));
+  const key = certificate.publicKey.export({ type: "spki", format: "der" });
+  return crypto.createHash("sha256").update(key).digest("base64");
+}
+
+/** The page from another server, which may ask another door. Chromium lets a page ask this machine only
+ *  if it came from here, so that the page itself cannot be altered on its way to it. */
+async function otherServer(url: string, door?: string): Promise<http.Server> {
+  const server = http.createServer((request, response) => {
+    void fetch(url + request.url!.slice(1)).then(async (answer) => {
+      let body = Buffer.from(await answer.arrayBuffer());
+      let policy = answer.headers.get("Content-Security-Policy")!;
+      if (door) policy = policy.replace("connect-src", `connect-src ${new URL(door).origin}`);
+      if (door && request.url === "/about.json") {
+        body = Buffer.from(JSON.stringify({ ...JSON.parse(body.toString()), door }));
+      }
+      response.writeHead(answer.status, {
+        "Content-Type": answer.headers.get("Content-Type")!,
+        "Content-Security-Policy": policy,
+      });
+      response.end(body);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return server;
+}
+
+const urlOf = (server: http.Server) => `http://localhost:${(server.address() as AddressInfo).port}/`;
+
+/** A door over TLS, as an operator runs one, for the page at `origin`. */
+async function secureDoor(origin: string): Promise<ChildProcess> {
+  const config = `${chain}/secure-door.textproto`;
+  fs.writeFileSync(
+    config,
+    `listen_address: "127.0.0.1:${port + 9}"
+certificate_file: "door.crt"
+private_key_file: "door.key"
+roster_file: "roster.textproto"
+pinned_parties_file: "pinned.textproto"
+allowed_origins: "${origin}"
+`,
+  );
+  const child = spawn(door!, ["--config", config], { stdio: ["ignore", "ignore", "pipe"] });
+  await new Promise<void>((resolve, reject) => {
+    child.once("exit", () => reject(new Error("no door over TLS")));
+    readline.createInterface(child.stderr!).on("line", (line) => {
+      if (line.includes("listens on")) resolve();
+    });
+  });
+  return child;
+}
+
+/** The same lookup over TLS, by WebSocket: one message is one frame. */
 async function looksUpBySocket(browser: Browser, url: string): Promise<void> {
+  const server = await otherServer(url, `wss://localhost:${port + 9}/v1/ws`);
+  const secure = await secureDoor(new URL(urlOf(server)).origin);
   const page = await browser.newPage();
   watch(page);
-  await page.route("**/about.json", async (route) => {
-    const response = await route.fetch();
-    const about = await response.text();
-    await route.fulfill({ response, body: about.replace('"http:', '"ws:').replace("/v1/call", "/v1/ws") });
-  });
   const sent: number[] = [];
   page.on("websocket", (socket) =>
     socket.on("framesent", ({ payload }) => sent.push((payload as Buffer).readUInt16LE(4))),
   );
-  await page.goto(url);
+  await page.goto(urlOf(server));
   await ready(page);
   await page.locator("input[name=key]").first().fill("key-12");
   for (const at of [1, 2]) await page.locator("input[name=key]").nth(at).fill("");
@@ -248,6 +301,9 @@ async function looksUpBySocket(browser: Browser, url: string): Promise<void> {
   assert.deepEqual(await answers(page), [["key-12", table.get("key-12"), "signed by all parties"]]);
   for (const type of [16, 17, 18, 19, 20, 21, 22, 23, 24]) assert.ok(sent.includes(type), `no request ${type}`);
   await page.close();
+  secure.removeAllListeners("exit");
+  secure.kill("SIGTERM");
+  server.close();
 }
 
 /** Pages of others, other names, and altered files. */
@@ -261,16 +317,10 @@ async function refuses(browser: Browser, url: string): Promise<void> {
   assert.equal(await status("play/honest", { Origin: "http://evil.example" }), 403);
   assert.equal(await status("play/honest", { Host: "evil.example" }), 403);
   // The same page from another server: its browser may not ask the door.
-  const stranger = http.createServer((request, response) => {
-    void fetch(url + request.url!.slice(1)).then(async (answer) => {
-      response.writeHead(answer.status, { "Content-Type": answer.headers.get("Content-Type")! });
-      response.end(Buffer.from(await answer.arrayBuffer()));
-    });
-  });
-  await new Promise<void>((resolve) => stranger.listen(0, "127.0.0.1", resolve));
+  const stranger = await otherServer(url);
   const foreign = await browser.newPage();
   const refused = foreign.waitForEvent("console", (message) => /CORS/.test(message.text()));
-  await foreign.goto(`http://localhost:${(stranger.address() as AddressInfo).port}/`);
+  await foreign.goto(urlOf(stranger));
   await refused;
   assert.ok(await foreign.locator("#look-up").isDisabled());
   await foreign.close();
@@ -307,7 +357,7 @@ async function main(): Promise<void> {
   const server = spawn(start[0]!, start.slice(1), { stdio: ["ignore", "pipe", "inherit"] });
   const browser = await chromium.launch({
     executablePath: "/usr/bin/chromium",
-    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", `--ignore-certificate-errors-spki-list=${keyDigest()}`],
   });
   try {
     const served = await new Promise<number>((resolve, reject) => {
@@ -332,6 +382,9 @@ async function main(): Promise<void> {
     assert.deepEqual(problems, []);
     await refuses(browser, url);
     console.log("the page does what it says");
+  } catch (error) {
+    console.error("the browser said:", problems);
+    throw error;
   } finally {
     await browser.close();
     server.kill("SIGTERM");
