@@ -13,10 +13,11 @@ import client
 STRANGER = ("127.0.0.2", 0)
 
 class Door(client.Frontend):
-    """Frames as messages of a WebSocket, or, with `post`, as the bodies of requests."""
-    def __init__(self, address, authority, messages, post):
+    """Frames as messages of a WebSocket, or, with `post`, as the bodies of requests. Each request for slots spends
+    one of `tokens`, if there are any: values of Authorization."""
+    def __init__(self, address, authority, messages, post, tokens=()):
         self.messages, self.post, self.certificate = messages, post, None  # the door's, which an authority signed
-        self.host, self.socket, self.left, self.sent = address, self, b"", 0
+        self.socket, self.left, self.sent, self.tokens = self, b"", 0, list(tokens)
         self.context = ssl.create_default_context(cafile=authority)
         if post:
             self.connection = http.client.HTTPSConnection(address, context=self.context, timeout=120)
@@ -26,12 +27,19 @@ class Door(client.Frontend):
 
     def sendall(self, frame):
         self.sent += len(frame)
+        token = self.tokens.pop(0) if frame[4] == 20 and self.tokens else None  # SubmitOnions
         if self.post:
-            self.connection.request("POST", "/v1/call", frame, {"Content-Type": "application/octet-stream"})
+            headers = {"Content-Type": "application/octet-stream", **({"Authorization": token} if token else {})}
+            self.connection.request("POST", "/v1/call", frame, headers)
             response = self.connection.getresponse()
-            self.left = response.read()
-            client.require(response.status == 200, f"the door answers {response.status}")
+            self.left = response.read()  # with another status than 200, the door's own error
         else:
+            if token:
+                self.connection.send(token)
+                answer = self.connection.recv(timeout=120)
+                if answer != "ok":
+                    self.left = answer
+                    return
             self.connection.send(frame)
             self.left = self.connection.recv(timeout=120)
 
@@ -124,6 +132,8 @@ def main():
     parser.add_argument("--pad", type=int, default=16, help="queries come in multiples of this")
     parser.add_argument("--post", action="store_true", help="over HTTPS, in place of a WebSocket")
     parser.add_argument("--attack", action="store_true", help="while all attacks of this file go on")
+    parser.add_argument("--tokens", help="a file with values of Authorization, one a line: a lookup spends the first")
+    parser.add_argument("--probe", action="store_true", help="only ask for slots, without onions, and say how that is refused")
     parser.add_argument("--bytes", action="store_true", help="also print how many bytes of frames were sent")
     parser.add_argument("door", help="host:port")
     parser.add_argument("key", nargs="+")
@@ -135,7 +145,10 @@ def main():
             threading.Thread(target=attack, args=(what, arguments.door, arguments.authority), daemon=True).start()
         time.sleep(1)
     keys = [key.encode() for key in arguments.key]
-    door = Door(arguments.door, arguments.authority, client_pb2, arguments.post)
+    tokens = pathlib.Path(arguments.tokens).read_text().splitlines() if arguments.tokens else []
+    door = Door(arguments.door, arguments.authority, client_pb2, arguments.post, tokens)
+    if arguments.probe:
+        door.call(20, "SubmitOnions")
     client.show(keys, client.look_up(door, pins, keys, arguments.pad))
     if arguments.bytes:
         print("sent", door.sent, sep="\t")

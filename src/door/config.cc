@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
@@ -99,6 +100,22 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   if (rates.address_onions_kib() < kLeastOnionsKib) {
     return bad("rates: address_onions_kib: at least 4096, as a request may have so many");
   }
+  if (config.has_tokens()) {
+    Tokens& tokens = *config.mutable_tokens();
+    if (tokens.issuers().empty()) return bad("tokens: issuers is missing");
+    if (tokens.origin().empty()) return bad("tokens: origin is missing");
+    if (tokens.state_directory().empty()) return bad("tokens: state_directory is missing");
+    tokens.set_state_directory((base / tokens.state_directory()).lexically_normal().string());
+    for (TokenIssuer& issuer : *tokens.mutable_issuers()) {
+      if (issuer.public_key_file().empty()) {
+        return bad("tokens: issuers: public_key_file is missing");
+      }
+      issuer.set_public_key_file((base / issuer.public_key_file()).lexically_normal().string());
+    }
+    tokens.set_onions_kib(Or(tokens.onions_kib(), 64));
+    if (tokens.onions_kib() > 4096) return bad("tokens: onions_kib: at most 4096");
+    if (tokens.max_spent() == 0) tokens.set_max_spent(1 << 22);
+  }
   if (config.has_monitoring()) {
     MonitoringConfig& monitoring = *config.mutable_monitoring();
     if (monitoring.port() == 0 || monitoring.port() > 65535) return bad("monitoring: port");
@@ -134,7 +151,36 @@ Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster
       .connection_requests = static_cast<double>(config.rates().connection_requests()),
       .address_requests = static_cast<double>(config.rates().address_requests()),
       .address_onion_bytes = 1024.0 * config.rates().address_onions_kib(),
+      .token_onion_bytes = uint64_t{1024} * config.tokens().onions_kib(),
   };
+}
+
+absl::StatusOr<TokenRules> ReadTokenRules(const DoorConfig& config) {
+  std::vector<Issuer> issuers;
+  for (const TokenIssuer& issuer : config.tokens().issuers()) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(issuer.public_key_file(), 1 << 16));
+    Bytes der = ToBytes(AsBytes(text));
+    if (absl::StartsWith(text, "-----BEGIN")) {
+      const std::unique_ptr<BIO, decltype(&BIO_free)> bio(
+          BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
+      // The bytes themselves: the key's identity is their digest.
+      char *name = nullptr, *header = nullptr;
+      unsigned char* bytes = nullptr;
+      long size = 0;
+      if (bio == nullptr || PEM_read_bio(bio.get(), &name, &header, &bytes, &size) != 1) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(issuer.public_key_file(), ": not a public key"));
+      }
+      der.assign(bytes, bytes + size);
+      OPENSSL_free(name);
+      OPENSSL_free(header);
+      OPENSSL_free(bytes);
+    }
+    issuers.push_back({.name = issuer.name(), .public_key_der = std::move(der)});
+  }
+  auto rules = TokenRules::Create(issuers, config.tokens().origin());
+  if (!rules.ok()) return Annotate(rules.status(), "tokens");
+  return rules;
 }
 
 absl::StatusOr<Certificate> Certificate::Read(const DoorConfig& config, uint64_t now_s) {

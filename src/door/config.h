@@ -10,6 +10,7 @@
 #include "src/base/secret.h"
 #include "src/door/config.pb.h"
 #include "src/door/door.h"
+#include "src/door/tokens.h"
 #include "src/roster/roster.h"
 
 namespace shoal::door {
@@ -21,6 +22,9 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path);
 // What the configuration says of a door, of one that ReadDoorConfig returned, with the frontend as
 // the roster describes it. The certificate is left to the caller.
 Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster);
+
+// The issuers whose tokens the door takes. Errors of the files and of TokenRules::Create.
+absl::StatusOr<TokenRules> ReadTokenRules(const DoorConfig& config);
 
 // The files of the certificate. Empty if the configuration names none.
 struct Certificate {

@@ -47,11 +47,14 @@ constexpr int kMostUnsentBytes = 256 << 10;
 constexpr std::chrono::milliseconds kLinger(1000);
 // Pings and pongs during one message. An honest client sends one in a while.
 constexpr int kMostControls = 100;
+// A text message: a token.
+constexpr size_t kMaxTextBytes = 1024;
 // Requests of a peer that exceeds a rate wait for this long at most.
 constexpr std::chrono::seconds kLongestPause(60);
 
 constexpr char kCallPath[] = "/v1/call";
 constexpr char kSocketPath[] = "/v1/ws";
+constexpr char kChallengePath[] = "/v1/token-challenge";
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
@@ -185,7 +188,8 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
         place_(std::move(place)),
         stream_(std::move(socket), door_->Context()),
         watchdog_(stream_.get_executor()),
-        pause_(stream_.get_executor()) {
+        pause_(stream_.get_executor()),
+        spending_(stream_.get_executor()) {
     ++figures().connections;
   }
   ~Session() {
@@ -225,6 +229,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     if (call_ != nullptr) call_->Cancel();
     watchdog_.cancel();
     pause_.cancel();
+    spending_.cancel();
     boost::system::error_code ignored;
     socket().close(ignored);
   }
@@ -280,6 +285,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     return door_->address_requests.Take(origin(), 1, now);
   }
   Clock::duration TakeOnions(const Message& message) {
+    if (options().tokens != nullptr) return Clock::duration::zero();
     if (message.type() != FrameType::kSubmitOnions) return Clock::duration::zero();
     return door_->address_onions.Take(origin(), static_cast<double>(message.size()), Clock::now());
   }
@@ -315,6 +321,49 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   std::optional<No> Welcome() {
     if (place_.welcome() || place_.Welcome().ok()) return std::nullopt;
     return NoRoom();
+  }
+
+  // --- tokens ---
+
+  bool NeedsToken(const Message& message) const {
+    return options().tokens != nullptr && message.type() == FrameType::kSubmitOnions;
+  }
+  static No NoToken(const absl::Status& error) {
+    return {http::status::unauthorized, Refusal::kNoToken, error};
+  }
+  // Spends the token of an Authorization, or says why not.
+  asio::awaitable<std::optional<No>> Spend(const std::string& authorization) {
+    if (authorization.empty()) {
+      co_return NoToken(absl::PermissionDeniedError("onions need a token"));
+    }
+    const auto token = options().tokens->Check(authorization);
+    if (!token.ok()) co_return NoToken(token.status());
+    spent_.reset();
+    spending_.expires_at(Clock::time_point::max());
+    DeadlineAt(Clock::time_point::max());  // the disk has none
+    // The call may outlive the connection, so it does not own it.
+    options().spent->Spend(token->issuer, token->id,
+                           [weak = weak_from_this()](const absl::Status& spent) {
+                             const std::shared_ptr<Session> self = weak.lock();
+                             if (self == nullptr) return;
+                             asio::post(self->stream_.get_executor(), [weak, spent] {
+                               const std::shared_ptr<Session> session = weak.lock();
+                               if (session == nullptr) return;
+                               session->spent_ = spent;
+                               session->spending_.cancel();
+                             });
+                           });
+    while (!spent_.has_value() && !closed_) co_await spending_.async_wait(kUse);
+    if (!spent_.has_value()) co_return NoRoom();
+    if (spent_->ok()) {
+      ++figures().tokens;
+      co_return std::nullopt;
+    }
+    if (absl::IsAlreadyExists(*spent_)) {
+      co_return No{http::status::unauthorized, Refusal::kSpentToken,
+                   absl::PermissionDeniedError(spent_->message())};
+    }
+    co_return No{http::status::service_unavailable, Refusal::kNoRoom, *spent_};
   }
 
   // --- HTTP ---
@@ -366,6 +415,11 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       }
       co_return co_await ServeCall(parser);
     }
+    if (path == kChallengePath && head.method() == http::verb::get && options().tokens != nullptr) {
+      http::response<http::vector_body<uint8_t>> response(http::status::unauthorized, 11);
+      response.set(http::field::www_authenticate, options().tokens->challenges());
+      co_return co_await Respond(response, head.keep_alive());
+    }
     if (path == kCallPath && head.method() == http::verb::options) {
       http::response<http::vector_body<uint8_t>> response(http::status::no_content, 11);
       response.set(http::field::access_control_allow_methods, "POST");
@@ -383,6 +437,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
 
   asio::awaitable<bool> ServeCall(http::request_parser<http::buffer_body>& parser) {
     const bool keep_alive = parser.get().keep_alive();
+    const std::string authorization(View(parser.get()[http::field::authorization]));
     const auto wait = TakeRequest();
     if (wait > Clock::duration::zero()) {
       const No no = TooFast(wait);
@@ -416,6 +471,13 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     if (!no) {
       const auto too_fast = TakeOnions(message);
       if (too_fast > Clock::duration::zero()) no = TooFast(too_fast);
+    }
+    if (!no && NeedsToken(message)) {
+      if (message.size() > options().token_onion_bytes) {
+        no = TooLarge("more onions than a token pays for: send fewer in a request");
+      } else {
+        no = co_await Spend(authorization);
+      }
     }
     if (no) {
       co_await Refuse(*no);
@@ -480,6 +542,9 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     if (no.retry_after_s > 0) {
       response.set(http::field::retry_after, std::to_string(no.retry_after_s));
     }
+    if (no.status == http::status::unauthorized) {
+      response.set(http::field::www_authenticate, options().tokens->challenges());
+    }
     response.body() = ErrorFrame(no.error);
     co_await Respond(response, /*keep_alive=*/false);
     co_await Linger();
@@ -521,13 +586,29 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     while (!closed_) {
       controls = 0;
       Message message;
+      std::string text;
       std::optional<No> no;
-      if (!co_await ReadMessage(ws, message, no)) co_return;
+      if (!co_await ReadMessage(ws, message, text, no)) co_return;
       if (no) {
         co_await RefuseSocket(ws, *no);
         co_return;
       }
       if (!co_await Pause(message)) co_return;
+      if (ws.got_text()) {
+        if (!co_await TakeToken(ws, text)) co_return;
+        continue;
+      }
+      if (NeedsToken(message)) {
+        if (message.size() > paid_bytes_) {
+          figures().Refuse(Refusal::kNoToken);
+          const Bytes bytes = ErrorFrame(absl::PermissionDeniedError(
+              "onions need a token: send one as a text message before them"));
+          if (!co_await WriteMessage(ws, bytes)) co_return;
+          Release();
+          continue;
+        }
+        paid_bytes_ -= message.size();
+      }
       const absl::StatusOr<Bytes> answer = co_await Forward(message);
       if (closed_) co_return;
       const Bytes bytes = answer.ok() ? *answer : ErrorFrame(answer.status());
@@ -536,8 +617,27 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     }
   }
 
-  // False if the connection has ended.
-  asio::awaitable<bool> ReadMessage(Socket& ws, Message& message, std::optional<No>& no) {
+  // A token in a text message pays for onions of this connection. False if the connection has
+  // ended.
+  asio::awaitable<bool> TakeToken(Socket& ws, const std::string& text) {
+    const std::optional<No> no = co_await Spend(text);
+    if (closed_) co_return false;
+    if (no) {
+      figures().Refuse(no->why);
+      const Bytes bytes = ErrorFrame(no->error);
+      co_return co_await WriteMessage(ws, bytes);
+    }
+    paid_bytes_ += options().token_onion_bytes;
+    ws.text(true);
+    const Bytes ok = ToBytes(AsBytes("ok"));
+    const bool written = co_await WriteMessage(ws, ok);
+    ws.binary(true);
+    co_return written;
+  }
+
+  // Reads a frame, or with tokens a text. False if the connection has ended.
+  asio::awaitable<bool> ReadMessage(Socket& ws, Message& message, std::string& text,
+                                    std::optional<No>& no) {
     Deadline(options().idle_timeout);
     Bytes piece(kPieceBytes);
     Clock::time_point start = Clock::time_point::max();
@@ -545,16 +645,20 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       const auto [error, n] =
           co_await ws.async_read_some(asio::buffer(piece.data(), piece.size()), kUse);
       if (error) co_return false;
-      if (!ws.got_binary()) {
-        no = Malformed("a text message: frames are binary messages");
-        co_return true;
-      }
       if (start == Clock::time_point::max()) start = Clock::now();
       Progress(start, message.size());
+      if (ws.got_text()) {
+        if (options().tokens == nullptr || text.size() + n > kMaxTextBytes) {
+          no = Malformed("a text message: frames are binary messages");
+          co_return true;
+        }
+        text.append(piece.begin(), piece.begin() + static_cast<ptrdiff_t>(n));
+        continue;
+      }
       no = Take(BytesView(piece).first(n), message);
       if (no) co_return true;
     } while (!ws.is_message_done());
-    no = Complete(message);
+    if (!ws.got_text()) no = Complete(message);
     co_return true;
   }
 
@@ -566,7 +670,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       Clock::duration wait = counted ? Clock::duration::zero() : TakeRequest();
       if (wait == Clock::duration::zero()) {
         counted = true;
-        wait = TakeOnions(message);
+        if (message.size() > 0) wait = TakeOnions(message);  // else a token
       }
       if (wait == Clock::duration::zero()) co_return true;
       figures().Refuse(Refusal::kTooFast);
@@ -626,6 +730,9 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   beast::flat_buffer buffer_{2 * kMaxHeadBytes};
   asio::steady_timer watchdog_;
   asio::steady_timer pause_;
+  asio::steady_timer spending_;
+  std::optional<absl::Status> spent_;  // of the token at hand, once that is known
+  uint64_t paid_bytes_ = 0;            // of onions over this WebSocket
   Bucket requests_;
   std::string allow_origin_;  // of the request at hand: the page that may read the answer
   FrontendLinks::Call* call_ = nullptr;

@@ -20,6 +20,8 @@
 #include "src/door/figures.h"
 #include "src/door/frontend_links.h"
 #include "src/door/rules.h"
+#include "src/door/spent_tokens.h"
+#include "src/door/tokens.h"
 #include "src/net/places.h"
 #include "src/net/tls.h"
 
@@ -48,6 +50,11 @@ class Door {
     double connection_requests = 600;
     double address_requests = 3000;
     double address_onion_bytes = 4 << 20;
+    // Who submits onions shows a token, which pays for so many bytes of them; the rate of an
+    // address for onions does not apply then. Both or neither; they must outlive the door.
+    const TokenRules* tokens = nullptr;
+    SpentTokens* spent = nullptr;
+    uint64_t token_onion_bytes = 64 << 10;
     size_t threads = 2;
     // After which a connection is cut: for the handshake; for the head of the first request; for
     // each megabyte of a request or an answer; for the wait for the next request. And after which a

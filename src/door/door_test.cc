@@ -18,6 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/door/spent_tokens.h"
+#include "src/door/test_issuer.h"
+#include "src/door/tokens.h"
 #include "src/net/server.h"
 #include "src/net/testing/raw_tls.h"
 #include "src/net/testing/test_identity.h"
@@ -121,8 +124,9 @@ class Web {
     if (payload.size() < 126) {
       bytes.push_back(static_cast<uint8_t>(0x80 | payload.size()));
     } else {
-      bytes.push_back(0x80 | 127);
-      for (int shift = 56; shift >= 0; shift -= 8) {
+      const bool small = payload.size() < 1 << 16;  // the shortest form is the only one
+      bytes.push_back(static_cast<uint8_t>(0x80 | (small ? 126 : 127)));
+      for (int shift = small ? 8 : 56; shift >= 0; shift -= 8) {
         bytes.push_back(static_cast<uint8_t>(uint64_t{payload.size()} >> shift));
       }
     }
@@ -150,6 +154,9 @@ class Web {
       read_.erase(read_.begin(), read_.begin() + static_cast<ptrdiff_t>(head + length));
       if (opcode == kClose) return std::nullopt;
       if (opcode == kBinary) return payload;
+      if (opcode == kText) {
+        EXPECT_EQ(AsText(payload), "ok");
+      }
     }
   }
   std::optional<Bytes> Ask(const Frame& frame) {
@@ -667,6 +674,127 @@ TEST_F(DoorTest, WithoutACertificateItSpeaksPlainHttp) {
   boost::asio::read(plain.socket, boost::asio::dynamic_buffer(answer), error);
   EXPECT_THAT(answer, HasSubstr("200 OK"));
   EXPECT_THAT(answer, HasSubstr("answer to x"));
+}
+
+// With tokens for onions.
+class TokenDoorTest : public DoorTest {
+ protected:
+  static constexpr char kName[] = "issuer.example";
+  static constexpr char kOrigin[] = "door.example";
+
+  static const TestIssuer& issuer() {
+    static const TestIssuer made;
+    return made;
+  }
+  static std::string Token(uint32_t number) {
+    return TestIssuer::Authorization(issuer().Token(number, kName, kOrigin));
+  }
+  static std::string Field(const std::string& token) {
+    return absl::StrCat("Authorization: ", token, "\r\n");
+  }
+  void StartWithTokens() {
+    const std::vector<Issuer> issuers = {{.name = kName, .public_key_der = issuer().public_der()}};
+    rules_.emplace(*TokenRules::Create(issuers, kOrigin));
+    const std::string directory = absl::StrCat(
+        ::testing::TempDir(), ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    SHOAL_ASSERT_OK(SpentTokens::Begin(directory, rules_->key_ids().front()));
+    auto opened = SpentTokens::Open(directory, rules_->key_ids(), 100);
+    SHOAL_ASSERT_OK(opened.status());
+    spent_ = *std::move(opened);
+    Start([&](Door::Options& options) {
+      options.tokens = &*rules_;
+      options.spent = spent_.get();
+      options.token_onion_bytes = 10'000;
+    });
+  }
+  ~TokenDoorTest() override { door_.reset(); }
+
+  const Bytes onions_ = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(4000, 'o')));
+  std::optional<TokenRules> rules_;
+  std::unique_ptr<SpentTokens> spent_;
+};
+
+TEST_F(TokenDoorTest, OnionsNeedATokenAndNothingElseDoes) {
+  StartWithTokens();
+  Web web(port());
+  EXPECT_EQ(web.Post(BytesOf(kList)).status, 200);
+  const Response refused = web.Post(onions_);
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_THAT(refused.head, HasSubstr("WWW-Authenticate: PrivateToken challenge=\""));
+  EXPECT_THAT(ErrorIn(refused.body),
+              shoal::testing::StatusIs(absl::StatusCode::kPermissionDenied, "token"));
+  EXPECT_EQ(asked_, 1);
+  Web challenge(port());
+  const Response asked = challenge.Ask("GET /v1/token-challenge");
+  EXPECT_EQ(asked.status, 401);
+  EXPECT_THAT(asked.head, HasSubstr(absl::StrCat("WWW-Authenticate: ", rules_->challenges())));
+  Web paid(port());
+  EXPECT_EQ(paid.Post(onions_, Field(Token(1))).status, 200);
+  EXPECT_EQ(asked_, 2);
+}
+
+TEST_F(TokenDoorTest, ATokenIsSpentOnce) {
+  StartWithTokens();
+  Web first(port()), second(port()), socket(port());
+  EXPECT_EQ(first.Post(onions_, Field(Token(1))).status, 200);
+  const Response again = second.Post(onions_, Field(Token(1)));
+  EXPECT_EQ(again.status, 401);
+  EXPECT_THAT(ErrorIn(again.body),
+              shoal::testing::StatusIs(absl::StatusCode::kPermissionDenied, "spent before"));
+  ASSERT_EQ(socket.Open().status, 101);
+  socket.Write(Web::Piece(Web::kText, AsBytes(Token(1))));
+  EXPECT_THAT(ErrorIn(socket.Receive().value_or(Bytes())),
+              shoal::testing::StatusIs(absl::StatusCode::kPermissionDenied, "spent before"));
+  EXPECT_EQ(asked_, 1);
+  EXPECT_EQ(figures_.refusals(Refusal::kSpentToken), 2u);
+  // At the same time, over eight connections: one is served.
+  std::atomic<int> served = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      Web web(port());
+      served += web.Post(onions_, Field(Token(2))).status == 200;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(served, 1);
+  EXPECT_EQ(asked_, 2);
+}
+
+TEST_F(TokenDoorTest, ATokenPaysForSoManyOnions) {
+  StartWithTokens();
+  Web web(port());
+  const Bytes many = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(10'000, 'o')));
+  EXPECT_EQ(web.Post(many, Field(Token(1))).status, 413);
+  EXPECT_EQ(spent_->count(0), 0u);
+  Web socket(port());
+  ASSERT_EQ(socket.Open().status, 101);
+  socket.Send(onions_);
+  EXPECT_THAT(ErrorIn(socket.Receive().value_or(Bytes())),
+              shoal::testing::StatusIs(absl::StatusCode::kPermissionDenied, "text message"));
+  EXPECT_EQ(asked_, 0);
+  socket.Write(Web::Piece(Web::kText, AsBytes(Token(1))));
+  // Two times 4,020 bytes, and not a third time.
+  for (int i = 0; i < 2; ++i) {
+    socket.Send(onions_);
+    const auto answer = socket.Receive();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_THAT(std::string(AsText(*answer)), HasSubstr("answer to ooo"));
+  }
+  socket.Send(onions_);
+  EXPECT_THAT(ErrorIn(socket.Receive().value_or(Bytes())),
+              shoal::testing::StatusIs(absl::StatusCode::kPermissionDenied, ""));
+  EXPECT_EQ(socket.Ask(kList), BytesOf(FrameOf(kList.type, "answer to x")));
+  EXPECT_EQ(asked_, 3);
+}
+
+TEST_F(TokenDoorTest, TheShareOfAnAddressDoesNotApplyToOnions) {
+  StartWithTokens();
+  const Bytes onions = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(9'000, 'o')));
+  for (uint32_t i = 0; i < 20; ++i) {
+    Web web(port());
+    EXPECT_EQ(web.Post(onions, Field(Token(i))).status, 200);
+  }
 }
 
 TEST_F(DoorTest, FiguresAreOfNoSingleClient) {

@@ -16,8 +16,9 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 
 // As they are in Refusal.
-constexpr const char* kReasons[] = {"malformed", "too_large", "foreign_origin", "no_address",
-                                    "too_fast",  "no_room",   "too_slow",       "no_frontend"};
+constexpr const char* kReasons[] = {"malformed", "too_large",  "foreign_origin", "no_address",
+                                    "too_fast",  "no_room",    "too_slow",       "no_frontend",
+                                    "no_token",  "spent_token"};
 static_assert(std::size(kReasons) == static_cast<size_t>(Refusal::kCount));
 
 MetricFamily One(const char* name, const char* help, MetricType type, double value) {
@@ -41,6 +42,7 @@ std::string Figures::Page(uint64_t certificate_expires_s, uint64_t now_s) const 
           Rounded(frontend_connections)),
       One("shoal_door_requests_total", "Frames that were passed to the frontend", kCounter,
           Rounded(requests)),
+      One("shoal_door_tokens_total", "Tokens that were spent", kCounter, Rounded(tokens)),
       One("shoal_door_received_bytes_total", "Bytes of requests' frames", kCounter,
           static_cast<double>(wire::VisibleBytes(received_bytes))),
       One("shoal_door_sent_bytes_total", "Bytes of answers' frames", kCounter,

@@ -21,6 +21,8 @@ enum class Refusal {
   kNoRoom,         // places or buffers
   kTooSlow,        // a time limit
   kNoFrontend,     // the frontend did not answer
+  kNoToken,        // onions without a token, or with one that is none
+  kSpentToken,     // a token for the second time
   kCount,
 };
 
@@ -30,6 +32,7 @@ struct Figures {
   std::atomic<uint64_t> web_sockets = 0;  // of these
   std::atomic<uint64_t> frontend_connections = 0;
   std::atomic<uint64_t> requests = 0;
+  std::atomic<uint64_t> tokens = 0;          // that were spent
   std::atomic<uint64_t> received_bytes = 0;  // frames
   std::atomic<uint64_t> sent_bytes = 0;
   std::array<std::atomic<uint64_t>, static_cast<size_t>(Refusal::kCount)> refused = {};

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 
@@ -16,6 +18,8 @@
 #include "src/base/status_macros.h"
 #include "src/door/config.h"
 #include "src/door/door.h"
+#include "src/door/spent_tokens.h"
+#include "src/door/tokens.h"
 #include "src/net/connection.h"
 #include "src/net/page_server.h"
 #include "src/roster/roster.h"
@@ -45,6 +49,7 @@ trusted.
 constexpr char kExamples[] =
     R"(  shoal-door --config door.textproto            run the door
   shoal-door --config door.textproto --check    would a start be refused? says why, and exits
+  shoal-door --config door.textproto --begin-keys    take new issuers' tokens, after a restart
 )";
 
 // How often the files of the certificate are looked at.
@@ -122,6 +127,16 @@ absl::Status Serve(const DoorConfig& config, bool checks, const sigset_t& signal
   SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(config, clock.NowSeconds()));
   SHOAL_ASSIGN_OR_RETURN(Certificate certificate, Certificate::Read(config, clock.NowSeconds()));
   Door::Options options = OptionsFrom(config, roster);
+  std::optional<TokenRules> tokens;
+  std::unique_ptr<SpentTokens> spent;
+  if (config.has_tokens()) {
+    SHOAL_ASSIGN_OR_RETURN(tokens, ReadTokenRules(config));
+    SHOAL_ASSIGN_OR_RETURN(spent,
+                           SpentTokens::Open(config.tokens().state_directory(), tokens->key_ids(),
+                                             config.tokens().max_spent()));
+    options.tokens = &*tokens;
+    options.spent = spent.get();
+  }
   if (checks) return Check(config, options);
   TakeDescriptors(options.max_connections + options.max_newcomers + options.frontend.max_links);
   options.identity = certificate.identity();
@@ -176,10 +191,23 @@ absl::Status Serve(const DoorConfig& config, bool checks, const sigset_t& signal
   return absl::OkStatus();
 }
 
-absl::Status Run(const cli::Values& values) {
+// Makes the records of issuers' keys that have none.
+absl::Status BeginKeys(const DoorConfig& config, std::ostream& out) {
+  if (!config.has_tokens()) return cli::UsageError("--begin-keys: the configuration has no tokens");
+  SHOAL_ASSIGN_OR_RETURN(const TokenRules tokens, ReadTokenRules(config));
+  for (const Digest& key_id : tokens.key_ids()) {
+    const absl::Status begun = SpentTokens::Begin(config.tokens().state_directory(), key_id);
+    if (!begun.ok() && !absl::IsAlreadyExists(begun)) return begun;
+    out << "key " << Hex(key_id) << (begun.ok() ? ": begun\n" : ": was begun before\n");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(const cli::Values& values, std::ostream& out) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_log, cli::Chosen(values, "log-format", "text", "json"));
   SHOAL_ASSIGN_OR_RETURN(const DoorConfig config,
                          ReadDoorConfig(values["config"].as<std::string>()));
+  if (values.count("begin-keys") > 0) return BeginKeys(config, out);
   // Before any thread: all of them leave these signals to the wait at the end.
   sigset_t signals;
   sigemptyset(&signals);
@@ -209,10 +237,14 @@ cli::Command DoorCommand() {
                                   "the door's configuration (text-format protobuf)")(
                 "check",
                 "check all that a start checks, and whether the frontend answers; and exit")(
+                "begin-keys",
+                "begin the issuers' keys that are new: make the records of what is spent under "
+                "them; "
+                "and exit. Never for a key whose record was lost")(
                 "log-format", cli::Text(), "text, or json: one object a line (default text)");
           },
       .positional = "",
-      .run = [](const cli::Values& values, cli::Io&) { return Run(values); },
+      .run = [](const cli::Values& values, cli::Io& io) { return Run(values, io.out); },
   };
 }
 
