@@ -114,15 +114,22 @@ std::optional<int> Process::Wait(std::chrono::milliseconds limit) {
 }
 
 bool Process::WaitForOutput(const std::string& part, std::chrono::milliseconds limit, size_t from) {
+  return WaitForAnyOutput({part}, limit, from).has_value();
+}
+
+std::optional<size_t> Process::WaitForAnyOutput(const std::vector<std::string>& parts,
+                                                std::chrono::milliseconds limit, size_t from) {
   const auto deadline = Clock::now() + limit;
-  while (Output().find(part, from) == std::string::npos) {
-    if (Clock::now() >= deadline ||
-        (Wait(0ms).has_value() && Output().find(part, from) == std::string::npos)) {
-      return false;
+  for (;;) {
+    // Before the look: what it has written by its end is then seen.
+    const bool last = Wait(0ms).has_value() || Clock::now() >= deadline;
+    const std::string output = Output();
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (output.find(parts[i], from) != std::string::npos) return i;
     }
+    if (last) return std::nullopt;
     std::this_thread::sleep_for(5ms);
   }
-  return true;
 }
 
 void Process::Signal(int signal_number) {

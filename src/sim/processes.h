@@ -40,6 +40,9 @@ class Process {
   // Looks at the output from byte `from` on.
   bool WaitForOutput(const std::string& part, std::chrono::milliseconds limit = kLong,
                      size_t from = 0);
+  // The same until one of several texts is there. Which one, counted from 0; none if there is none.
+  std::optional<size_t> WaitForAnyOutput(const std::vector<std::string>& parts,
+                                         std::chrono::milliseconds limit = kLong, size_t from = 0);
   void Signal(int number);
   // 0 once the process is known to have ended.
   pid_t pid() const { return pid_; }
