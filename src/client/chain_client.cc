@@ -11,10 +11,10 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/client/device.h"
+#include "src/client/refresh.h"
 #include "src/onion/onion.h"
 #include "src/parallel/mutex.h"
 #include "src/round/query_bytes.h"
-#include "src/round/refresh.h"
 #include "src/table/manifest.h"
 
 namespace shoal::client {
@@ -258,15 +258,7 @@ absl::Status ChainClient::CheckEnrolments() const {
 
 absl::Status ChainClient::TellEnrolled(const HeldRound& held, const round::Round& round) const {
   const std::vector<OnionRange> ranges = held.Onions(0, held.rows.size());
-  SecretVector<uint8_t> seeds = SeedsOf(round, ranges, environment_.pool);
-  const size_t each = Seed::size();
-  environment_.pool->ParallelFor(seeds.size() / each, kAnswerGrain, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const MutableBytes seed = MutableBytes(seeds).subspan(i * each, each);
-      const Seed term = round::TermSeed(seed, held.id);
-      std::ranges::copy(term.view(), seed.begin());
-    }
-  });
+  const SecretVector<uint8_t> seeds = TermSeedsOf(round, ranges, environment_.pool);
   std::vector<uint32_t> slots;
   for (const OnionRange& range : ranges) {
     for (uint32_t i = 0; i < range.count; ++i) {

@@ -12,9 +12,7 @@
 #include "src/client/exchange.h"
 #include "src/client/term.pb.h"
 #include "src/round/header.h"
-#include "src/sharing/batch.h"
 #include "src/storage/file.h"
-#include "src/table/refresh.h"
 
 namespace shoal::client {
 namespace {
@@ -136,30 +134,26 @@ class Watch::Source final : public RowSource {
     // Everything is fetched, whatever is wanted.
     const size_t each = term_.answer_bytes(), total = term_.slots.size();
     const size_t parties = term_.parties();
+    const auto seeds_from = [&](size_t slot) {
+      return term_.seeds.data() + slot * parties * Seed::size();
+    };
     SecretVector<uint8_t> answers(total * each);
-    std::vector<Digest> masks;
-    for (const round::RefreshTag& tag : refresh_.tags) {
-      masks.push_back(round::RefreshMasksId(refresh_.header, tag));
-    }
+    const std::vector<Digest> masks = MasksOf(refresh_);
     const size_t piece = std::max<size_t>(1, kMaxBulkBytes / each);
-    for (size_t first = 0; first < total; first += piece) {
-      const size_t count = std::min(piece, total - first);
+    for (size_t first = 0; first < total;) {
+      std::span<const uint32_t> slots = std::span(term_.slots).subspan(first);
+      slots = slots.first(SlotsInRequest(slots, piece));
       SHOAL_RETURN_IF_ERROR(
-          Fetch(first, count, masks[0], MutableBytes(answers).subspan(first * each, count * each)));
-      watch_.environment_.Count("fetching answers", first + count, total);
+          exchange_.FetchRefresh(MakeRefreshFetch(refresh_.header, masks, slots, seeds_from(first)),
+                                 MutableBytes(answers).subspan(first * each, slots.size() * each)));
+      first += slots.size();
+      watch_.environment_.Count("fetching answers", first, total);
     }
     // Before anything depends on what the answers say: they are not fetched a second time.
     SHOAL_RETURN_IF_ERROR(watch_.MarkSeen(refresh_));
-    // Seed of party j for slot i at 32 (i parties + j).
     watch_.environment_.pool->ParallelFor(total, kGrain, [&](size_t begin, size_t end) {
-      std::vector<uint32_t> numbers(end - begin);
-      for (size_t j = 0; j < parties; ++j) {
-        for (size_t i = begin; i < end; ++i) {
-          numbers[i - begin] = static_cast<uint32_t>(i * parties + j);
-        }
-        sharing::XorMasks(term_.seeds.data(), numbers, masks[j], each,
-                          MutableBytes(answers).subspan(begin * each, (end - begin) * each));
-      }
+      UnmaskRefresh(masks, seeds_from(begin), each,
+                    MutableBytes(answers).subspan(begin * each, (end - begin) * each));
     });
     return std::make_unique<RefreshedRows>(term_.rows, each, std::move(answers));
   }
@@ -169,26 +163,6 @@ class Watch::Source final : public RowSource {
   Traffic traffic() const override { return transport_->traffic(); }
 
  private:
-  absl::Status Fetch(size_t first, size_t count, const Digest& masks, MutableBytes answers) {
-    std::vector<uint32_t> numbers(count);
-    for (size_t i = 0; i < count; ++i) {
-      numbers[i] = static_cast<uint32_t>((first + i) * term_.parties());
-    }
-    std::vector<sharing::Token> tokens(count);
-    sharing::ExpandTokens(term_.seeds.data(), numbers, masks, tokens);
-    wire::FetchRefreshRequest request;
-    request.set_round_id(ToString(term_.id));
-    request.set_number(refresh_.header.number());
-    Bytes slots;
-    for (size_t i = 0; i < count; ++i) AppendLe(slots, term_.slots[first + i]);
-    request.set_slots(ToString(slots));
-    request.mutable_tokens()->reserve(count * sharing::kTokenBytes);
-    for (const sharing::Token& token : tokens) {
-      request.mutable_tokens()->append(token.begin(), token.end());
-    }
-    return exchange_.FetchRefresh(request, answers);
-  }
-
   Watch& watch_;
   const Term& term_;
   const VerifiedRefresh refresh_;
@@ -290,27 +264,12 @@ absl::StatusOr<std::optional<VerifiedRefresh>> Watch::Latest(const Deployment& d
   if (!response.has_refresh()) return std::nullopt;
   const wire::RefreshHeader& header = response.refresh().header();
   if (seen_round_ == AsText(term_->id) && header.number() <= seen_number_) return std::nullopt;
-  if (term_->header.header().roster_digest() != AsText(deployment.roster().digest())) {
-    return absl::FailedPreconditionError(
-        "the deployment has another roster than when this device enrolled");
-  }
-  SHOAL_RETURN_IF_ERROR(round::VerifyRefresh(response.refresh(), term_->id, term_->header.header(),
-                                             deployment.roster()));
-  const table::Manifest& manifest = deployment.manifest();
-  if (header.epoch() != manifest.epoch() || header.manifest_digest() != AsText(manifest.digest())) {
-    return absl::FailedPreconditionError(absl::StrCat("the latest refresh is of epoch ",
-                                                      header.epoch(), ", and epoch ",
-                                                      manifest.epoch(), " of the table is served"));
-  }
-  SHOAL_RETURN_IF_ERROR(table::CanRefresh(term_->manifest.manifest(), manifest.content()));
-  if (response.tags().size() != sizeof(round::RefreshTag) * term_->parties()) {
-    return absl::InvalidArgumentError("refresh: not a tag of every party");
-  }
-  VerifiedRefresh refresh{.header = header, .tags = {}};
-  for (uint32_t j = 0; j < term_->parties(); ++j) {
-    round::RefreshTag& tag = refresh.tags.emplace_back();
-    std::ranges::copy(AsBytes(response.tags()).subspan(j * tag.size(), tag.size()), tag.begin());
-  }
+  SHOAL_ASSIGN_OR_RETURN(VerifiedRefresh refresh,
+                         VerifyRefresh(response,
+                                       {.id = term_->id,
+                                        .header = term_->header.header(),
+                                        .manifest = term_->manifest.manifest()},
+                                       deployment));
   return refresh;
 }
 

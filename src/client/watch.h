@@ -37,19 +37,13 @@
 #include "src/client/chain_client.h"
 #include "src/client/deployment.h"
 #include "src/client/environment.h"
+#include "src/client/refresh.h"
 #include "src/client/retrieval.h"
 #include "src/client/row_source.h"
-#include "src/round/refresh.h"
 #include "src/table/manifest.h"
 #include "src/wire/round.pb.h"
 
 namespace shoal::client {
-
-// A refresh that this device has verified and not seen before.
-struct VerifiedRefresh {
-  wire::RefreshHeader header;
-  std::vector<round::RefreshTag> tags;  // of all parties in order
-};
 
 // What has become of a watched key.
 struct News {
@@ -79,9 +73,7 @@ class Watch {
   TermOptions Enrolment(uint32_t max_enrolments, std::function<const table::Manifest&()> manifest);
 
   // The frontend's latest refresh of the term; nothing if there is none, or none that is new.
-  // FAILED_PRECONDITION: not one that may be taken under this deployment (another epoch of the
-  // table is served meanwhile, the rows have moved); NOT_FOUND: the parties have no such term any
-  // more; UNAUTHENTICATED, INVALID_ARGUMENT: not signed by all, or malformed. All of these mean
+  // NOT_FOUND: the parties have no such term any more. This and the errors of VerifyRefresh mean
   // that there is no news now.
   absl::StatusOr<std::optional<VerifiedRefresh>> Latest(const Deployment& deployment,
                                                         Transport* transport) const;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +13,7 @@
 #include "src/base/stopwatch.h"
 #include "src/client/device.h"
 #include "src/client/exchange.h"
+#include "src/client/refresh.h"
 #include "src/crowd/work.h"
 #include "src/onion/onion.h"
 #include "src/round/header.h"
@@ -31,7 +34,7 @@ class ChainCrowd {
         report_(work.recorder.report()),
         control_(MakeExchange(work.control)) {}
 
-  absl::Status Run() {
+  absl::StatusOr<std::unique_ptr<CrowdTerm>> Run() {
     const size_t answer_bytes = work_.deployment.manifest().answer_bytes();
     SHOAL_RETURN_IF_ERROR(devices_.Check(answer_bytes));
     SHOAL_RETURN_IF_ERROR(devices_.Draw(work_.environment, work_.recorder));
@@ -40,6 +43,7 @@ class ChainCrowd {
     report_.round = round_->counter().value();
     report_.parties = round_->parties();
     DrawSecrets();
+    if (work_.options.refreshes > 0) BeginTerm();
 
     Obtain();
     SHOAL_RETURN_IF_ERROR(work_.CheckNotAllLost());
@@ -58,7 +62,7 @@ class ChainCrowd {
           stage.cpu_seconds();
     }
     report_.costs.answer_seconds /= static_cast<double>(report_.queries);
-    return absl::OkStatus();
+    return std::move(term_);
   }
 
  private:
@@ -81,6 +85,14 @@ class ChainCrowd {
         const wire::RoundHeader& header = info.header().header();
         if (info.state() != wire::OPEN_FOR_ONIONS) continue;
         if (header.manifest_digest() != AsText(work_.deployment.manifest().digest())) continue;
+        if (work_.options.refreshes > 0) {
+          if (header.max_refreshes() == 0) continue;
+          if (header.max_refreshes() < work_.options.refreshes) {
+            return absl::FailedPreconditionError(
+                absl::StrCat("terms have at most ", header.max_refreshes(), " refreshes, and ",
+                             work_.options.refreshes, " are wanted"));
+          }
+        }
         if (header.max_slots() < report_.queries) {
           return absl::ResourceExhaustedError(absl::StrCat(
               "the crowd has ", report_.queries, " queries, rounds take ", header.max_slots()));
@@ -105,11 +117,39 @@ class ChainCrowd {
                                     work_.environment.clock->NowSeconds());
       }
       if (work_.environment.clock->NowSeconds() >= deadline_s) {
-        return absl::DeadlineExceededError(absl::StrCat("no round took ", report_.queries,
-                                                        " onions within ", work_.options.timeout_s,
-                                                        " seconds"));
+        return absl::DeadlineExceededError(
+            absl::StrCat("no round ", work_.options.refreshes > 0 ? "with a term " : "", "took ",
+                         report_.queries, " onions within ", work_.options.timeout_s, " seconds"));
       }
       work_.environment.sleep(kPollMs);
+    }
+  }
+
+  void BeginTerm() {
+    term_ = std::make_unique<CrowdTerm>();
+    term_->round_id = round_->id();
+    term_->header = round_->header();
+    term_->manifest = work_.deployment.manifest().content();
+    term_->slots.resize(devices_.queries());
+    term_->seeds.resize(devices_.queries() * term_->parties() * Seed::size());
+  }
+  // Keeps what a refresh takes of a piece's queries.
+  void Enrol(const Piece& piece) {
+    const size_t each = term_->parties() * Seed::size();
+    const std::vector<client::OnionRange> onions = OnionsOf(piece);
+    const SecretVector<uint8_t> seeds = client::TermSeedsOf(*round_, onions, /*pool=*/nullptr);
+    auto seed = seeds.begin();
+    for (const Piece::Part& part : piece.parts) {
+      const auto bytes = static_cast<ptrdiff_t>(part.count * each);
+      std::copy_n(seed, bytes, term_->seeds.begin() + static_cast<ptrdiff_t>(part.first * each));
+      seed += bytes;
+      auto slot = term_->slots.begin() + static_cast<ptrdiff_t>(part.first);
+      for (const client::OnionRange& range :
+           client::Ranges(masters_[part.device], SubmissionsOf(part.device),
+                          part.first - devices_.First(part.device), part.count)) {
+        std::iota(slot, slot + range.count, *range.submission->first_slot + range.first);
+        slot += range.count;
+      }
     }
   }
 
@@ -273,6 +313,7 @@ class ChainCrowd {
     MutableBytes rest = answers;
     for (const Piece& piece : pieces) {
       client::Unmask(*round_, OnionsOf(piece), rest.first(piece.count * answer_bytes));
+      if (term_ != nullptr) Enrol(piece);
       rest = rest.subspan(piece.count * answer_bytes);
     }
     std::vector<AnswersOf> all;
@@ -303,6 +344,7 @@ class ChainCrowd {
   CrowdReport& report_;
   client::Exchange control_;
   std::optional<round::Round> round_;
+  std::unique_ptr<CrowdTerm> term_;                   // null unless there are refreshes
   std::vector<Seed> masters_;                         // by device
   std::vector<client::OnionSubmission> submissions_;  // device by device
   std::vector<size_t> submissions_end_;               // by device
@@ -312,6 +354,8 @@ class ChainCrowd {
 
 }  // namespace
 
-absl::Status RunChain(const Work& work) { return ChainCrowd(work).Run(); }
+absl::StatusOr<std::unique_ptr<CrowdTerm>> RunChain(const Work& work) {
+  return ChainCrowd(work).Run();
+}
 
 }  // namespace shoal::crowd

@@ -70,14 +70,15 @@ void DrawMachines(const Devices& devices, RandomSource& random,
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
                                      const CrowdKeys& keys, const table::UnsignedTable* expected,
                                      const client::TransportFactory& connect,
-                                     client::Environment environment,
-                                     const CrowdProgress& progress) {
+                                     client::Environment environment, const CrowdProgress& progress,
+                                     const TableOpener& open_table) {
   SHOAL_RETURN_IF_ERROR(CheckCrowd(options, keys.size()));
   const Stopwatch wall, cpu(Stopwatch::kProcess);
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<client::Transport> control, connect());
   client::MemoryStateStore store;
-  SHOAL_ASSIGN_OR_RETURN(const client::Deployment deployment,
-                         client::Deployment::Open(*control, pins, store, environment));
+  SHOAL_ASSIGN_OR_RETURN(
+      const client::Deployment deployment,
+      client::Deployment::Open(*control, pins, store, environment, options.placement_cache));
   if (expected != nullptr &&
       table::ManifestDigest(expected->manifest()) != deployment.manifest().digest()) {
     return absl::FailedPreconditionError("the table to compare with is not the deployment's");
@@ -138,8 +139,12 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
   const Work work = {
       options, environment, deployment, *control, machines, servers, threads ? &*threads : nullptr,
       devices, checker,     recorder};
-  SHOAL_RETURN_IF_ERROR(options.engine != nullptr ? RunEngine(work, *options.engine)
-                                                  : RunChain(work));
+  std::unique_ptr<CrowdTerm> term;
+  if (options.engine != nullptr) {
+    SHOAL_RETURN_IF_ERROR(RunEngine(work, *options.engine));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(term, RunChain(work));
+  }
   SHOAL_RETURN_IF_ERROR(client::CheckNotExpired(deployment, *environment.clock));
   CountLost(devices, report);
   client::Traffic traffic;
@@ -153,6 +158,16 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
   }
   report.bytes_sent = traffic.sent;
   report.bytes_received = traffic.received;
+  if (term != nullptr) {
+    RunRefreshes(
+        work, *term,
+        [&] {
+          return client::Deployment::Fetch(*control, pins, store.state(),
+                                           environment.clock->NowSeconds(),
+                                           options.placement_cache);
+        },
+        open_table);
+  }
   report.seconds = wall.Seconds();
   report.cpu_seconds = cpu.Seconds();
   report.peak_memory_bytes = PeakMemoryBytes();

@@ -140,11 +140,11 @@ class CrowdTest : public ::testing::Test {
         {.clock = &frontend_.clock(),
          .random = &frontend_.random(),
          .pool = &frontend_.pool(),
-         .sleep = [](uint32_t) {},
+         .sleep = [this](uint32_t) { Sleep(); },
          .progress = {}},
-        nullptr);
+        nullptr, open_table_);
   }
-  CrowdTest() {
+  explicit CrowdTest(client::testing::FakeOptions options = {}) : frontend_(std::move(options)) {
     options_.devices = 12;
     options_.min_apps = 2;
     options_.max_apps = 6;
@@ -152,10 +152,13 @@ class CrowdTest : public ::testing::Test {
     options_.connections = 3;
     options_.absent = 0.2;
   }
+  virtual void Sleep() {}
+
   FakeFrontend frontend_;
   std::mutex mutex_;
   CrowdKeys keys_ = FakeKeys(300);
   CrowdOptions options_;
+  TableOpener open_table_;
 };
 
 TEST_F(CrowdTest, EveryAnswerIsChecked) {
@@ -465,6 +468,256 @@ TEST_F(CrowdTest, ATableThatExpiresMeanwhileIsNotBelieved) {
   EXPECT_EQ(report.answers_correct, 96u);
 }
 
+// Rounds with terms. While the crowd waits for a refresh, the next epoch of the table comes.
+class TermCrowdTest : public CrowdTest {
+ protected:
+  TermCrowdTest() : CrowdTest({.refreshes = 5}) {
+    options_.refreshes = 3;
+    open_table_ = [this]() -> absl::StatusOr<table::UnsignedTable> {
+      ++opened_;
+      return frontend_.table().content();
+    };
+  }
+  void Sleep() override {
+    const std::lock_guard lock(mutex_);
+    if (frontend_.sent.empty() || frontend_.sent.back().first != "GetRefresh") return;
+    if (epochs_left_-- == 0) frontend_.clock().now_s += 1'000'000;  // past every limit
+    if (epochs_left_ < 0) return;
+    frontend_.NextEpoch(300, /*keep_rows=*/true);
+    frontend_.Refresh(round_);
+  }
+  absl::StatusOr<CrowdReport> RunTerm() {
+    round_ = frontend_.OpenRound();
+    return Run(&frontend_.table().content());
+  }
+  // The slots of the requests for each refresh, in the order of the requests' first slots, as
+  // devices take turns by chance.
+  std::map<uint32_t, std::set<std::string>> Fetched() const {
+    std::map<uint32_t, std::set<std::string>> fetched;
+    for (const auto& [name, bytes] : frontend_.sent) {
+      wire::FetchRefreshRequest request;
+      if (name != "FetchRefresh" || !request.ParseFromString(bytes)) continue;
+      fetched[request.number()].insert(request.slots());
+    }
+    return fetched;
+  }
+  Digest round_ = {};
+  int epochs_left_ = 3;
+  int opened_ = 0;
+};
+
+TEST_F(TermCrowdTest, EveryRefreshIsFetchedAndChecked) {
+  wire::TermReport report;
+  frontend_.before = [&](const std::string& name) {
+    if (name != "GetStatus") return absl::OkStatus();
+    report.set_counter(frontend_.counter(round_));
+    report.set_number(report.number() + 1);
+    report.set_positions(1000 + report.number());
+    report.clear_stages();
+    report.add_stages()->set_cpu_seconds(report.number());
+    frontend_.terms = {report};
+    return absl::OkStatus();
+  };
+  for (const bool own_connections : {true, false}) {
+    options_.own_connections = own_connections;
+    options_.verify_each = own_connections;
+    epochs_left_ = 3;
+    report.set_number(-1);  // asked once for the round
+    frontend_.sent.clear();
+    SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport result, RunTerm());
+    SHOAL_EXPECT_OK(result.no_more_refreshes);
+    EXPECT_EQ(result.answers_correct, 96u);
+    ASSERT_EQ(result.refreshes.size(), 3u);
+    uint32_t number = 0;
+    for (const CrowdReport::Refresh& refresh : result.refreshes) {
+      EXPECT_EQ(refresh.number, ++number);
+      EXPECT_EQ(refresh.devices, 12u);
+      EXPECT_EQ(refresh.devices_asleep + refresh.devices_without_news, 0u);
+      EXPECT_EQ(refresh.queries, 96u);
+      EXPECT_EQ(refresh.answers_correct, 96u) << refresh.first_error;
+      EXPECT_EQ(refresh.answers_wrong + refresh.answers_failed + refresh.answers_missing, 0u);
+      EXPECT_TRUE(refresh.compared);
+      EXPECT_EQ(refresh.keys_found + refresh.keys_absent, result.keys_found + result.keys_absent);
+      EXPECT_GT(refresh.bytes_received, 96u * result.answer_bytes);
+      EXPECT_LT(refresh.bytes_received, 96u * result.answer_bytes + 12 * 100);
+      EXPECT_GT(refresh.bytes_sent, 96u * (4 + 16));
+      EXPECT_GT(refresh.news_bytes_received, 100u);
+      EXPECT_EQ(refresh.report.positions(), 1000 + number);
+      EXPECT_EQ(refresh.report.stages(0).cpu_seconds(), number);
+      EXPECT_GE(refresh.fetch_seconds, refresh.latency_seconds.p50);
+      EXPECT_GT(refresh.latency_seconds.p50, 0);
+    }
+    EXPECT_EQ(result.refreshes[2].epoch, result.refreshes[0].epoch + 2);
+    // What the round's traffic was is told apart.
+    EXPECT_LT(result.bytes_received, 2 * 96u * result.answer_bytes);
+  }
+  EXPECT_EQ(opened_, 6);
+}
+
+// With pieces of a few answers, and with gaps between the slots of those who are awake.
+TEST_F(TermCrowdTest, RequestsHaveNoMoreThanFitsThem) {
+  options_.devices = 1200;
+  options_.pad_to = 2;
+  options_.min_apps = options_.max_apps = 1;
+  options_.absent = 0;
+  options_.own_connections = false;
+  options_.verify_each = false;
+  options_.connections = 1;
+  options_.refreshes = 1;
+  options_.asleep = 0.5;
+  for (const size_t piece_bytes : {size_t{4096}, client::kMaxBulkBytes}) {
+    options_.piece_bytes = piece_bytes;
+    epochs_left_ = 1;
+    frontend_.sent.clear();
+    SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, RunTerm());
+    ASSERT_EQ(report.refreshes.size(), 1u) << report.no_more_refreshes;
+    // 600 on average, and the standard deviation is 17. The seed is fixed.
+    EXPECT_NEAR(report.refreshes[0].devices, 600, 85);
+    EXPECT_EQ(report.refreshes[0].answers_correct, report.refreshes[0].devices * 2)
+        << report.refreshes[0].first_error;
+    const auto fetched = Fetched();
+    size_t runs_of_all = 0;
+    for (const std::string& slots : fetched.at(1)) {
+      EXPECT_LE(slots.size() / 4, piece_bytes / report.answer_bytes);
+      size_t runs = 0;
+      uint32_t before = 0;
+      for (size_t at = 0; at < slots.size(); at += 4) {
+        const auto slot = LoadLe<uint32_t>(AsBytes(slots).data() + at);
+        runs += at == 0 || slot != before + 1;
+        before = slot;
+      }
+      EXPECT_LE(runs, 256u);
+      runs_of_all += runs;
+    }
+    EXPECT_GT(runs_of_all, 256u);
+  }
+}
+
+TEST_F(TermCrowdTest, SomeDevicesSleepAndAreThereAgain) {
+  options_.asleep = 0.25;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, RunTerm());
+  ASSERT_EQ(report.refreshes.size(), 3u) << report.no_more_refreshes;
+  const Popularity popularity(options_, &keys_, 1000);
+  uint32_t asleep = 0;
+  for (uint32_t number = 1; number <= 3; ++number) {
+    const CrowdReport::Refresh& refresh = report.refreshes[number - 1];
+    uint32_t expected = 0;
+    for (uint32_t device = 0; device < 12; ++device) {
+      expected += popularity.IsAsleep(device, number);
+    }
+    EXPECT_EQ(refresh.devices_asleep, expected);
+    EXPECT_EQ(refresh.devices, 12 - expected);
+    EXPECT_EQ(refresh.answers_correct, 8 * (12 - expected));
+    EXPECT_EQ(Fetched()[number].size(), 12 - expected);
+    asleep += expected;
+  }
+  EXPECT_GT(asleep, 0u);
+  EXPECT_LT(asleep, 36u);
+}
+
+TEST(Popularity, DevicesSleepThroughTheirShare) {
+  const CrowdKeys keys = FakeKeys(200);
+  CrowdOptions options;
+  options.refreshes = 20;
+  options.asleep = 0.3;
+  const Popularity popularity(options, &keys, 1000);
+  double asleep = 0, twice = 0;
+  for (uint32_t device = 0; device < 2000; ++device) {
+    for (uint32_t refresh = 1; refresh <= 20; ++refresh) {
+      asleep += popularity.IsAsleep(device, refresh);
+      twice += popularity.IsAsleep(device, refresh) && popularity.IsAsleep(device, refresh + 1);
+    }
+  }
+  // 12,000 on average, and the standard deviation is 92; 3,600 and about 65. The seed is fixed.
+  EXPECT_NEAR(asleep, 12'000, 460);
+  EXPECT_NEAR(twice, 3'600, 330);
+}
+
+// Whatever the answers say, and whoever gets none, the same requests follow.
+TEST_F(TermCrowdTest, NothingThatIsSentDependsOnTheAnswers) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport good, RunTerm());
+  const auto as_ever = Fetched();
+  ASSERT_EQ(as_ever.size(), 3u);
+  EXPECT_EQ(as_ever.at(1).size(), 12u);
+  frontend_.sent.clear();
+  epochs_left_ = 3;
+  uint64_t spoiled = 0;
+  int fetches = 0;
+  frontend_.spoil = [&](uint32_t row, MutableBytes answer) {
+    if (epochs_left_ == 3 || row % 3 != 0) return;  // the round's own are right
+    answer[3] ^= 1;
+    ++spoiled;
+  };
+  frontend_.after = [&](const std::string& name) {
+    return name == "FetchRefresh" && ++fetches == 2 ? absl::InternalError("boom")
+                                                    : absl::OkStatus();
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, RunTerm());
+  EXPECT_EQ(Fetched(), as_ever);
+  ASSERT_EQ(report.refreshes.size(), 3u) << report.no_more_refreshes;
+  uint64_t failed = 0;
+  for (const CrowdReport::Refresh& refresh : report.refreshes) {
+    EXPECT_EQ(refresh.devices, 12u);
+    EXPECT_EQ(refresh.answers_correct + refresh.answers_failed, 96u);
+    EXPECT_GT(refresh.keys_failed, 0u);
+    failed += refresh.answers_failed - refresh.answers_missing;
+  }
+  EXPECT_EQ(report.refreshes[0].devices_without_news, 1u);
+  EXPECT_EQ(report.refreshes[0].answers_missing, 8u);
+  EXPECT_EQ(report.refreshes[1].devices_without_news, 0u);
+  EXPECT_GT(spoiled, 0u);
+  EXPECT_LE(failed, spoiled);  // the lost device's were spoiled, too
+  EXPECT_GE(failed + 8, spoiled);
+}
+
+// What the frontend shows and nobody has signed is no refresh.
+TEST_F(TermCrowdTest, AForgedRefreshIsNoNews) {
+  frontend_.spoil_refresh = [](wire::GetRefreshResponse& response) {
+    if (response.has_refresh()) response.mutable_refresh()->mutable_signature()->at(9) ^= 1;
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, RunTerm());
+  EXPECT_EQ(report.answers_correct, 96u);
+  EXPECT_TRUE(report.refreshes.empty());
+  EXPECT_TRUE(Fetched().empty());
+  EXPECT_THAT(report.no_more_refreshes,
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "refresh 1: none came within"));
+}
+
+TEST_F(TermCrowdTest, ATermThatEndsEarlyLeavesItsRefreshes) {
+  frontend_.before = [&](const std::string& name) {
+    return name == "GetRefresh" && epochs_left_ == 1 ? absl::NotFoundError("no term")
+                                                     : absl::OkStatus();
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, RunTerm());
+  EXPECT_EQ(report.refreshes.size(), 1u);
+  EXPECT_THAT(report.no_more_refreshes,
+              StatusIs(absl::StatusCode::kNotFound, "refresh 2: the term has ended: no term"));
+}
+
+TEST_F(TermCrowdTest, ATermMustHaveRoomForAllRefreshes) {
+  options_.refreshes = 6;
+  EXPECT_THAT(RunTerm(), StatusIs(absl::StatusCode::kFailedPrecondition, "at most 5 refreshes"));
+}
+
+// The same answers under another table's name are not compared, and count as verified.
+TEST_F(TermCrowdTest, ATableOfAnotherEpochIsNotComparedWith) {
+  options_.refreshes = 1;
+  const FakeFrontend other({.seed = 2});
+  open_table_ = [&]() -> absl::StatusOr<table::UnsignedTable> { return other.table().content(); };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, RunTerm());
+  ASSERT_EQ(report.refreshes.size(), 1u) << report.no_more_refreshes;
+  EXPECT_FALSE(report.refreshes[0].compared);
+  EXPECT_EQ(report.refreshes[0].answers_correct, 96u);
+}
+
+TEST_F(CrowdTest, WithoutTermsNoRoundIsTaken) {
+  options_.refreshes = 1;
+  frontend_.OpenRound();
+  options_.timeout_s = 0;
+  EXPECT_THAT(Run(nullptr),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "no round with a term took 96 onions"));
+}
+
 TEST_F(CrowdTest, OptionsAreChecked) {
   const auto bad = [&](auto change, absl::string_view part) {
     CrowdOptions options = options_;
@@ -482,6 +735,13 @@ TEST_F(CrowdTest, OptionsAreChecked) {
   bad([](CrowdOptions& o) { o.zipf = -1; }, "zipf");
   bad([](CrowdOptions& o) { o.zipf = std::nan(""); }, "zipf");
   bad([](CrowdOptions& o) { o.absent = 1.5; }, "absent");
+  bad([](CrowdOptions& o) { o.asleep = 0.5; }, "asleep: it takes --refreshes");
+  bad(
+      [](CrowdOptions& o) {
+        o.refreshes = 1;
+        o.asleep = 1;
+      },
+      "asleep: a share");
   EXPECT_THAT(CheckCrowd(options_, 10), StatusIs(absl::StatusCode::kInvalidArgument, "half"));
 }
 

@@ -89,6 +89,10 @@ class Devices {
   // Whether the device could not submit or fetch. Nothing waits for a lost device.
   bool IsLost(uint32_t device) const { return lost_[device] != 0; }
   void Lose(Unit unit);
+  // Whether the device sleeps through a refresh, from 1 on.
+  bool IsAsleep(uint32_t device, uint32_t refresh) const {
+    return popularity_.IsAsleep(device, refresh);
+  }
   bool AllLost(Unit unit) const;
 
   // Splits devices into units: single devices if each has its own connections; otherwise runs of

@@ -46,6 +46,12 @@ absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys) {
   SHOAL_RETURN_IF_ERROR(check(options.zipf >= 0 && options.zipf <= 2, "zipf: between 0 and 2"));
   SHOAL_RETURN_IF_ERROR(
       check(options.absent >= 0 && options.absent <= 1, "absent: between 0 and 1"));
+  SHOAL_RETURN_IF_ERROR(check(options.refreshes == 0 || options.engine == nullptr,
+                              "refreshes: rounds of the chain have terms, engines have none"));
+  SHOAL_RETURN_IF_ERROR(check(options.asleep >= 0 && options.asleep < 1,
+                              "asleep: a share of the refreshes, at least 0 and below 1"));
+  SHOAL_RETURN_IF_ERROR(check(options.asleep == 0 || options.refreshes > 0,
+                              "asleep: it takes --refreshes for devices to sleep through some"));
   const uint64_t queries =
       options.queries == 0 ? options.pad_to : options.queries / options.devices;
   if (!options.fill) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,8 +56,14 @@ struct CrowdOptions {
   // with the same bytes as a verified answer to the same row counts as verified, which is as sure,
   // and much faster where many devices ask for the same rows.
   bool verify_each = true;
-  // How long to wait for a round that takes onions.
+  // How long to wait for a round that takes onions, and for each refresh.
   uint32_t timeout_s = 600;
+  // If not 0, the crowd enters a round with a term, and then fetches so many refreshes.
+  uint32_t refreshes = 0;
+  // The share of refreshes that each device sleeps through. Which ones follows from the seed.
+  double asleep = 0;
+  // A file that keeps the table's placement between epochs, as a device does; none if it is empty.
+  std::string placement_cache = {};
   // Bytes of arrays in one request or response.
   size_t piece_bytes = client::kMaxBulkBytes;
 };

@@ -47,6 +47,12 @@ uint64_t Popularity::QueriesOf(uint32_t device) const {
   return QueriesBefore(device + 1) - QueriesBefore(device);
 }
 
+bool Popularity::IsAsleep(uint32_t device, uint32_t refresh) const {
+  if (options_.asleep == 0) return false;
+  SeededRandom random(seed_, "shoal crowd sleep v1", uint64_t{refresh} << 32 | device);
+  return Uniform(random) < options_.asleep;
+}
+
 std::vector<uint32_t> Popularity::AppsOf(uint32_t device) const {
   SeededRandom random(seed_, "shoal crowd device v1", device);
   const uint64_t keys = keys_->size();

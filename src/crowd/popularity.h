@@ -1,4 +1,4 @@
-// The applications that every device of a crowd has installed.
+// The applications that every device of a crowd has installed, and when it sleeps.
 #ifndef SHOAL_SRC_CROWD_POPULARITY_H_
 #define SHOAL_SRC_CROWD_POPULARITY_H_
 
@@ -28,6 +28,8 @@ class Popularity {
   std::vector<uint32_t> AppsOf(uint32_t device) const;
   static constexpr uint32_t kAbsent = 1u << 31;
   Bytes KeyOf(uint32_t device, uint32_t app) const;
+  // Whether the device sleeps through a refresh.
+  bool IsAsleep(uint32_t device, uint32_t refresh) const;
   // For tests: the key of rank 1, 2, .. when zipf is not 0.
   Bytes Ranked(size_t rank) const { return keys_->At(order_[rank - 1]); }
 

@@ -82,6 +82,36 @@ struct CrowdReport : Tally {
   // Whether answers were compared with a table.
   bool compared = false;
 
+  // With a term, one refresh of it. What is above is of its round alone, but for the processor
+  // time, the memory and the seconds of the whole run.
+  struct Refresh : Tally {  // answers_failed has those that are missing, too
+    uint32_t number = 0;
+    uint64_t epoch = 0;    // of the table
+    uint32_t devices = 0;  // that fetched
+    uint32_t devices_asleep = 0;
+    uint32_t devices_without_news = 0;  // they fetched, and not all answers came
+    uint64_t queries = 0;               // of the devices that fetched
+    uint64_t answers_missing = 0;       // never came
+    bool compared = false;
+    // Seconds from the end of what was before until the frontend showed the refresh, and from then
+    // until the last answer was here.
+    double waited_seconds = 0;
+    double fetch_seconds = 0;
+    Latency latency_seconds;  // from the same moment, over all queries
+    double check_cpu_seconds = 0;
+    // Of all devices' answers. And what each device fetches beside them to learn of the refresh and
+    // to verify it: its header, the manifest, the lists of rows' epochs. One fetched that for all.
+    uint64_t bytes_sent = 0;
+    uint64_t bytes_received = 0;
+    uint64_t news_bytes_sent = 0;
+    uint64_t news_bytes_received = 0;
+    // The frontend's report; without stages if there is none.
+    wire::TermReport report;
+  };
+  std::vector<Refresh> refreshes;
+  // Why fewer refreshes came than the options ask for; OK if all did.
+  absl::Status no_more_refreshes;
+
   // The frontend's report on the round; empty if there is none.
   wire::RoundReport round_report;
 };
@@ -95,6 +125,7 @@ class Recorder {
   // `progress` may be empty and must outlive this.
   explicit Recorder(const CrowdProgress& progress) : progress_(progress) {}
 
+  const CrowdProgress& progress() const { return progress_; }
   // The report without what was added below. To be used on one thread, before or after the devices'
   // work.
   CrowdReport& report() { return report_; }

@@ -5,19 +5,26 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/secret.h"
 #include "src/client/connections.h"
 #include "src/client/deployment.h"
 #include "src/client/environment.h"
 #include "src/client/transport.h"
 #include "src/crowd/checker.h"
+#include "src/crowd/crowd.h"
 #include "src/crowd/devices.h"
 #include "src/crowd/options.h"
 #include "src/crowd/report.h"
 #include "src/parallel/thread_pool.h"
+#include "src/wire/manifest.pb.h"
+#include "src/wire/round.pb.h"
 
 namespace shoal::crowd {
 
@@ -68,8 +75,26 @@ struct Work {
 // The two crowds. Errors concern the whole run. Lost devices and wrong answers are counted in the
 // report.
 
-// Through one round of the chain.
-absl::Status RunChain(const Work& work);
+// What a crowd keeps of a round with a term, in the way of its devices. Indices are those of
+// queries.
+struct CrowdTerm {
+  Digest round_id = {};
+  wire::RoundHeader header;
+  wire::Manifest manifest;  // of the table under which the rows were asked
+  std::vector<uint32_t> slots;
+  SecretVector<uint8_t> seeds;  // term seeds of all parties for a slot, party 1's first
+
+  size_t parties() const { return static_cast<size_t>(header.onion_keys_size()); }
+};
+
+// Through one round of the chain. Null unless the options ask for refreshes.
+absl::StatusOr<std::unique_ptr<CrowdTerm>> RunChain(const Work& work);
+// The refreshes of its term, which every device fetches that is not lost and not asleep, whatever
+// it has got before. Errors are none of the run but the report's no_more_refreshes. `open_table`
+// opens the table of the present epoch, to compare with; it may be empty.
+void RunRefreshes(const Work& work, const CrowdTerm& term,
+                  const std::function<absl::StatusOr<client::Deployment>()>& fetch_deployment,
+                  const TableOpener& open_table);
 // Through an engine.
 absl::Status RunEngine(const Work& work, const pir::Engine& engine);
 // The same for an engine that keeps state.

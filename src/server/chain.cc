@@ -171,6 +171,9 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAnswers(
 
 absl::StatusOr<StageReports> ChainNode::Reports(const Digest& round_id) {
   StageReports reports = party_->Reports(round_id);
+  if (party_->terms() != nullptr) {
+    if (auto refresh = party_->terms()->Report(round_id)) reports.push_back(*std::move(refresh));
+  }
   if (next_ != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(StageReports unchecked, next_->Reports(round_id));
     const absl::StatusOr<StageReports> later = CheckReports(AskerOf(*party_), std::move(unchecked));

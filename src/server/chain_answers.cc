@@ -47,7 +47,8 @@ absl::StatusOr<std::vector<round::RefreshTag>> TagsOf(const wire::RefreshRespons
 }
 
 absl::StatusOr<StageReports> CheckReports(const Asker& own, StageReports reports) {
-  constexpr std::array<absl::string_view, 4> kStages = {"noise", "offline", "online", "answers"};
+  constexpr std::array<absl::string_view, 5> kStages = {"noise", "offline", "online", "answers",
+                                                        "refresh"};
   std::set<std::pair<uint32_t, std::string>> seen;
   for (wire::StageReport& report : reports) {
     if (report.party() <= own.number.value() || report.party() > own.parties ||

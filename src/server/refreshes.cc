@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
 #include "src/server/slot_requests.h"
+#include "src/wire/visible.h"
 
 namespace shoal::server {
 namespace {
@@ -16,6 +18,17 @@ namespace {
 // Names the numbers of a term that were proposed, in the journal.
 std::string ProposalsOf(const Digest& round_id) {
   return absl::StrCat("refresh proposed ", Hex(round_id));
+}
+
+// What the refresh that was just done has cost each party. Empty where a party does not say it: the
+// answers are there all the same.
+StageReports ReportsOf(const Digest& round_id, Link& first) {
+  absl::StatusOr<StageReports> reports = first.Reports(round_id);
+  if (!reports.ok()) return {};
+  // Those of the round may be there, too.
+  std::erase_if(*reports,
+                [](const wire::StageReport& report) { return report.stage() != "refresh"; });
+  return *std::move(reports);
 }
 
 bool IsOf(const wire::RefreshHeader& header, const TableEpoch& table) {
@@ -65,7 +78,9 @@ std::vector<Digest> Refreshes::WhatIsDue() {
     dropped.push_back(std::move(it->second));
     it = shown_.erase(it);
   }
-  std::erase_if(problems_, [&](const auto& problem) { return !terms.contains(problem.first); });
+  const auto has_ended = [&](const auto& of) { return !terms.contains(of.first); };
+  std::erase_if(problems_, has_ended);
+  std::erase_if(costs_, has_ended);
   return due;
 }
 
@@ -125,22 +140,29 @@ absl::StatusOr<Refreshes::Done> Refreshes::RunOne(const Digest& round_id, Link& 
     refresh.set_signature(ToString(sum.bytes()));
     SHOAL_RETURN_IF_ERROR(terms_->StoreRefresh(refresh));
   }
+  const Stopwatch wall;
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<RefreshAnswers> answers, first.Refresh(refresh));
   SHOAL_CHECK(answers->size() == term.positions * answer_bytes);
   SHOAL_CHECK(answers->tags().size() == party_->roster().size());
   absl::StatusOr<Spool> all = spools_->Create(answers->size());
   if (!all.ok()) return NoEndOfTheTerm(all.status());
   SHOAL_RETURN_IF_ERROR(FillSpool(*answers, *all, pool_));
+  const uint64_t wall_ms = wire::VisibleMilliseconds(wall.Seconds());
   const Done done{.round = RoundCounter(term.header.counter()),
                   .header = refresh.header(),
                   .answers = term.positions,
                   .bytes = all->size()};
-  ShownPointer next = std::make_shared<const Shown>(std::move(refresh), answers->tags(),
-                                                    *std::move(all), clock_->SteadySeconds());
+  ShownPointer next = std::make_shared<const Shown>(
+      std::move(refresh), answers->tags(), *std::move(all), clock_->SteadySeconds(), wall_ms);
   {
     const MutexLock lock(mutex_);
     shown_[round_id].swap(next);
+    costs_.erase(round_id);
   }
+  // No client waits for this.
+  StageReports costs = ReportsOf(round_id, first);
+  const MutexLock lock(mutex_);
+  costs_[round_id] = std::move(costs);
   return done;
 }
 
@@ -228,6 +250,10 @@ std::vector<wire::TermReport> Refreshes::Reports() const {
       report.set_number(shown->second->refresh.header().number());
       report.set_epoch(shown->second->refresh.header().epoch());
       report.set_age_s(clock_->SteadySeconds() - shown->second->since_s);
+      if (const auto costs = costs_.find(term.round_id); costs != costs_.end()) {
+        report.mutable_stages()->Assign(costs->second.begin(), costs->second.end());
+      }
+      report.set_refresh_ms(shown->second->wall_ms);
     }
     if (const auto problem = problems_.find(term.round_id); problem != problems_.end()) {
       report.set_problem(problem->second);

@@ -89,6 +89,7 @@ class Refreshes {
     std::vector<round::RefreshTag> tags;
     Spool answers;
     uint64_t since_s;  // on the steady clock
+    uint64_t wall_ms;  // over the whole chain
   };
   using ShownPointer = std::shared_ptr<const Shown>;
 
@@ -110,6 +111,8 @@ class Refreshes {
   mutable Mutex mutex_;  // held for moments
   std::map<Digest, ShownPointer> shown_ ABSL_GUARDED_BY(mutex_);
   std::map<Digest, std::string> problems_ ABSL_GUARDED_BY(mutex_);
+  // What the latest refresh that is shown has cost each party, once they have said it.
+  std::map<Digest, StageReports> costs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::server

@@ -25,6 +25,7 @@
 #include "src/sharing/batch.h"
 #include "src/shuffle/scatter.h"
 #include "src/storage/file.h"
+#include "src/wire/visible.h"
 
 namespace shoal::server {
 namespace {
@@ -82,6 +83,8 @@ struct Terms::Term {
   uint64_t generation ABSL_GUARDED_BY(mutex) = 0;
   bool erased ABSL_GUARDED_BY(mutex) = false;
   std::optional<wire::SignedRefreshHeader> refresh ABSL_GUARDED_BY(mutex);
+  // Of the latest refresh whose answers were all read.
+  std::optional<wire::StageReport> report ABSL_GUARDED_BY(mutex);
   // Which slots were used, and how many before each 64 of them. Made when it is first needed.
   std::vector<uint64_t> used ABSL_GUARDED_BY(mutex), before ABSL_GUARDED_BY(mutex);
 
@@ -218,7 +221,7 @@ class Terms::Outgoing : public RefreshAnswers {
                                                           header_.number(), digest_.Finish()));
     }
     timer.AddTo(report_);
-    if (given_ == size() && terms_->options_.stage_done) terms_->options_.stage_done(report_);
+    if (given_ == size()) Report();
     return BytesView(piece);
   }
 
@@ -233,6 +236,13 @@ class Terms::Outgoing : public RefreshAnswers {
   ThreadPool& pool() const { return *terms_->resources_.pool; }
 
  private:
+  void Report() {
+    report_.set_seconds(wire::VisibleSeconds(report_.seconds()));
+    report_.set_cpu_seconds(wire::VisibleSeconds(report_.cpu_seconds()));
+    if (terms_->options_.stage_done) terms_->options_.stage_done(report_);
+    const MutexLock lock(term_->mutex);
+    term_->report = report_;
+  }
   // `first`: the number of the first of the answers among all.
   void Mask(uint64_t first, std::span<const TermSeedBytes> seeds, std::span<const uint32_t> numbers,
             MutableBytes answers) const {
@@ -797,6 +807,13 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Return(
       journal_->CommitEpoch(term->Subject("input"), header.number(), tags.front()));
   return std::make_unique<FromNext>(this, term, generation, std::move(data), header,
                                     std::move(tags), std::move(report), std::move(scatter));
+}
+
+std::optional<wire::StageReport> Terms::Report(const Digest& round_id) const {
+  const absl::StatusOr<TermPointer> term = FindTerm(AsText(round_id));
+  if (!term.ok()) return std::nullopt;
+  const MutexLock lock((*term)->mutex);
+  return (*term)->report;
 }
 
 void Terms::Erase(const TermPointer& term, absl::string_view why) {

@@ -160,6 +160,10 @@ class Terms {
       const wire::SignedRefreshHeader& refresh, ByteSource& answers,
       std::span<const round::RefreshTag> later_tags);
 
+  // What the latest refresh that this process has given to its last byte has cost this party; none
+  // before the first, and none if there is no such term. Times as src/wire/visible.h says.
+  std::optional<wire::StageReport> Report(const Digest& round_id) const;
+
   // Erases every term that the frontend's list, which has been checked, says has ended: neither its
   // round nor its term is named.
   void TakeLive(const wire::LiveRounds& list);

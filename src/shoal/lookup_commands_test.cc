@@ -583,8 +583,10 @@ TEST_F(CommandsTest, StatusShowsTerms) {
   const Outcome json = Run({"status", "--config", ConfigPath(), "--format", "json"});
   EXPECT_EQ(json.code, cli::kExitOk) << json.err;
   EXPECT_NE(
-      json.out.find(R"("terms":[{"round":17,"max_refreshes":31,"term_expires_s":4000000000,)"
-                    R"("positions":1234,"refresh":0,"table_epoch":0,"age_s":0},{"round":18,)"),
+      json.out.find(
+          R"("terms":[{"round":17,"max_refreshes":31,"term_expires_s":4000000000,)"
+          R"("positions":1234,"refresh":0,"table_epoch":0,"age_s":0,"refresh_ms":0,"stages":[]},)"
+          R"({"round":18,)"),
       std::string::npos)
       << json.out;
 }

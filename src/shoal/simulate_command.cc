@@ -1,5 +1,10 @@
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -29,6 +34,10 @@ namespace shoal::commands {
 namespace {
 
 constexpr uint64_t kMaxKeysBytes = 1 << 28;
+// How long to wait for a round with a term, and for each refresh: parties announce some a day, and
+// a table changes about as often.
+constexpr uint64_t kWaitForTermS = 25 * 3600;
+constexpr uint64_t kMostWaitForTermS = 31 * 24 * 3600;
 
 absl::StatusOr<crowd::CrowdKeys> KeysOfTable(const table::UnsignedTable& table) {
   crowd::CrowdKeys keys;
@@ -79,6 +88,28 @@ absl::StatusOr<double> Real(const cli::Values& values, const char* option, doubl
   return number;
 }
 
+// --refreshes and what goes with it.
+absl::Status ReadTermOptions(const cli::Values& values, crowd::CrowdOptions& options) {
+  options.refreshes = cli::SmallOr(values, "refreshes", 0);
+  SHOAL_ASSIGN_OR_RETURN(options.asleep, Real(values, "asleep", 0));
+  if (values.count("refreshes") == 0) {
+    for (const char* option : {"asleep", "wait"}) {
+      if (values.count(option) > 0) {
+        return cli::UsageError(
+            absl::StrCat("--", option, " is for a crowd that stays for --refreshes"));
+      }
+    }
+    return absl::OkStatus();
+  }
+  if (options.refreshes == 0) return cli::UsageError("--refreshes: at least one");
+  const uint64_t wait_s = cli::NumberOr(values, "wait", kWaitForTermS);
+  if (wait_s == 0 || wait_s > kMostWaitForTermS) {
+    return cli::UsageError(absl::StrCat("--wait: 1 to ", kMostWaitForTermS, " seconds"));
+  }
+  options.timeout_s = static_cast<uint32_t>(wait_s);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
                                               const client::Config& config) {
   crowd::CrowdOptions options;
@@ -110,6 +141,7 @@ absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
   options.own_connections = values.count("share-connections") == 0;
   options.seed = cli::NumberOr(values, "seed", options.seed);
   options.timeout_s = config.options.timeout_s;
+  SHOAL_RETURN_IF_ERROR(ReadTermOptions(values, options));
   SHOAL_ASSIGN_OR_RETURN(const bool distinct, cli::Chosen(values, "verify", "each", "distinct"));
   options.verify_each = !distinct;
   SHOAL_ASSIGN_OR_RETURN(options.zipf, Real(values, "zipf", options.zipf));
@@ -134,14 +166,87 @@ struct Line {
   bool whole;
 };
 
+class Lines {
+ public:
+  void Whole(const std::string& name, uint64_t value) {
+    lines_.push_back({name, static_cast<double>(value), true});
+  }
+  void Real(const std::string& name, double value) { lines_.push_back({name, value, false}); }
+  void Latency(const std::string& prefix, const crowd::CrowdReport::Latency& seconds) {
+    Real(prefix + "latency_seconds_p50", seconds.p50);
+    Real(prefix + "latency_seconds_p90", seconds.p90);
+    Real(prefix + "latency_seconds_p99", seconds.p99);
+    Real(prefix + "latency_seconds_max", seconds.most);
+  }
+  void Counts(const std::string& prefix, const crowd::Tally& tally, bool compared) {
+    Whole(prefix + "answers_correct", tally.answers_correct);
+    Whole(prefix + "answers_wrong", tally.answers_wrong);
+    Whole(prefix + "answers_failed", tally.answers_failed);
+    Whole(prefix + "answers_compared_with_table", compared ? 1 : 0);
+    Whole(prefix + "keys_found", tally.keys_found);
+    Whole(prefix + "keys_absent", tally.keys_absent);
+    Whole(prefix + "keys_unknown", tally.keys_unknown);
+    Whole(prefix + "keys_failed", tally.keys_failed);
+  }
+  // Every party's own part of a stage.
+  void Stage(const std::string& prefix, const wire::StageReport& stage) {
+    const std::string name = absl::StrCat(prefix, "party", stage.party(), "_", stage.stage(), "_");
+    Real(name + "seconds", stage.seconds());
+    Real(name + "cpu_seconds", stage.cpu_seconds());
+    Whole(name + "positions_in", stage.positions_in());
+    Whole(name + "positions_out", stage.positions_out());
+    Whole(name + "noise_queries", stage.noise_queries());
+    Whole(name + "bytes_in", stage.bytes_in());
+    Whole(name + "bytes_out", stage.bytes_out());
+  }
+  std::vector<Line> Take() { return std::move(lines_); }
+
+ private:
+  std::vector<Line> lines_;
+};
+
+// `number` counts the refreshes that the crowd has seen.
+void AddRefresh(uint32_t number, const crowd::CrowdReport::Refresh& refresh, Lines& lines) {
+  const std::string prefix = absl::StrCat("refresh", number, "_");
+  const auto whole = [&](const char* name, uint64_t value) { lines.Whole(prefix + name, value); };
+  const auto real = [&](const char* name, double value) { lines.Real(prefix + name, value); };
+  const auto per_device = [&](uint64_t bytes, uint64_t news_bytes) {
+    return refresh.devices == 0
+               ? 0
+               : static_cast<double>(bytes) / refresh.devices + static_cast<double>(news_bytes);
+  };
+  whole("number", refresh.number);
+  whole("epoch", refresh.epoch);
+  whole("devices", refresh.devices);
+  whole("devices_asleep", refresh.devices_asleep);
+  whole("devices_without_news", refresh.devices_without_news);
+  whole("queries", refresh.queries);
+  lines.Counts(prefix, refresh, refresh.compared);
+  whole("answers_missing", refresh.answers_missing);
+  real("seconds_waited", refresh.waited_seconds);
+  real("seconds_to_last_answer", refresh.fetch_seconds);
+  lines.Latency(prefix, refresh.latency_seconds);
+  real("cpu_seconds_check", refresh.check_cpu_seconds);
+  whole("bytes_sent", refresh.bytes_sent);
+  whole("bytes_received", refresh.bytes_received);
+  whole("bytes_sent_for_news", refresh.news_bytes_sent);
+  whole("bytes_received_for_news", refresh.news_bytes_received);
+  real("bytes_sent_per_device", per_device(refresh.bytes_sent, refresh.news_bytes_sent));
+  real("bytes_received_per_device",
+       per_device(refresh.bytes_received, refresh.news_bytes_received));
+  double parties_cpu = 0;
+  for (const wire::StageReport& stage : refresh.report.stages()) parties_cpu += stage.cpu_seconds();
+  whole("parties_reporting", static_cast<uint64_t>(refresh.report.stages_size()));
+  real("parties_cpu_seconds", parties_cpu);
+  whole("chain_positions", refresh.report.positions());
+  real("chain_seconds", 1e-3 * static_cast<double>(refresh.report.refresh_ms()));
+  for (const wire::StageReport& stage : refresh.report.stages()) lines.Stage(prefix, stage);
+}
+
 std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
-  std::vector<Line> lines;
-  const auto whole = [&](const std::string& name, uint64_t value) {
-    lines.push_back({name, static_cast<double>(value), true});
-  };
-  const auto real = [&](const std::string& name, double value) {
-    lines.push_back({name, value, false});
-  };
+  Lines lines;
+  const auto whole = [&](const std::string& name, uint64_t value) { lines.Whole(name, value); };
+  const auto real = [&](const std::string& name, double value) { lines.Real(name, value); };
   whole("round", report.round);
   whole("parties", report.parties);
   whole("devices", report.devices);
@@ -152,7 +257,9 @@ std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
   whole("answer_bytes", report.answer_bytes);
   // Costs have the same names for every engine.
   pir::ForEachCost(report.costs, [&](const char* name, double value) {
-    lines.push_back({absl::StrCat("cost_", name), value, absl::StrContains(name, "bytes")});
+    const std::string cost = absl::StrCat("cost_", name);
+    absl::StrContains(name, "bytes") ? whole(cost, static_cast<uint64_t>(value))
+                                     : real(cost, value);
   });
   real("queries_per_pass", report.queries_per_pass);
   double waited = 0;
@@ -165,10 +272,7 @@ std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
   real("seconds_total", report.seconds);
   real("queries_per_second_total", PerSecond(report.queries, report.seconds));
   real("queries_per_second_wait_online", PerSecond(report.queries, waited));
-  real("latency_seconds_p50", report.latency_seconds.p50);
-  real("latency_seconds_p90", report.latency_seconds.p90);
-  real("latency_seconds_p99", report.latency_seconds.p99);
-  real("latency_seconds_max", report.latency_seconds.most);
+  lines.Latency("", report.latency_seconds);
   real("cpu_seconds_seal", report.seal_cpu_seconds);
   real("cpu_seconds_check", report.check_cpu_seconds);
   real("cpu_seconds_total", report.cpu_seconds);
@@ -179,30 +283,65 @@ std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
   // One device fetched the hint for all; every real device would fetch it.
   real("bytes_received_per_device", static_cast<double>(report.bytes_received) / report.devices +
                                         static_cast<double>(report.costs.bytes.hint_bytes));
-  whole("answers_correct", report.answers_correct);
-  whole("answers_wrong", report.answers_wrong);
-  whole("answers_failed", report.answers_failed);
-  whole("answers_compared_with_table", report.compared ? 1 : 0);
-  whole("keys_found", report.keys_found);
-  whole("keys_absent", report.keys_absent);
-  whole("keys_unknown", report.keys_unknown);
-  whole("keys_failed", report.keys_failed);
+  lines.Counts("", report, report.compared);
   // The frontend's report: of each stage over the whole chain, from the moment the frontend holds
   // the batch, and of every party's own part.
   real("chain_offline_seconds", 1e-3 * static_cast<double>(report.round_report.offline_ms()));
   real("chain_online_seconds", 1e-3 * static_cast<double>(report.round_report.online_ms()));
-  for (const wire::StageReport& stage : report.round_report.stages()) {
-    const std::string prefix = absl::StrCat("party", stage.party(), "_", stage.stage(), "_");
-    real(prefix + "seconds", stage.seconds());
-    real(prefix + "cpu_seconds", stage.cpu_seconds());
-    whole(prefix + "positions_in", stage.positions_in());
-    whole(prefix + "positions_out", stage.positions_out());
-    whole(prefix + "noise_queries", stage.noise_queries());
-    whole(prefix + "bytes_in", stage.bytes_in());
-    whole(prefix + "bytes_out", stage.bytes_out());
+  for (const wire::StageReport& stage : report.round_report.stages()) lines.Stage("", stage);
+  for (size_t i = 0; i < report.refreshes.size(); ++i) {
+    AddRefresh(static_cast<uint32_t>(i + 1), report.refreshes[i], lines);
   }
-  return lines;
+  return lines.Take();
 }
+
+// What is wrong with some answers, of the round or of a refresh; its name is in `which`.
+absl::Status StatusOf(const crowd::Tally& tally, uint64_t queries, absl::string_view which) {
+  if (tally.answers_wrong > 0) {
+    return absl::DataLossError(absl::StrCat(which, tally.answers_wrong,
+                                            " answers are signed but not what the table says"));
+  }
+  if (tally.answers_failed == 0 && tally.keys_failed == 0) return absl::OkStatus();
+  return Annotate(
+      tally.first_error.ok() ? absl::UnauthenticatedError("not verified") : tally.first_error,
+      absl::StrCat(which, tally.answers_failed, " of ", queries, " answers failed; the first"));
+}
+
+// Of the whole run. What is worse comes first.
+absl::Status StatusOf(const crowd::CrowdReport& report, uint32_t refreshes) {
+  absl::Status worst = StatusOf(report, report.queries, "");
+  for (size_t i = 0; i < report.refreshes.size(); ++i) {
+    const crowd::CrowdReport::Refresh& refresh = report.refreshes[i];
+    const absl::Status status =
+        StatusOf(refresh, refresh.queries, absl::StrCat("refresh ", i + 1, ": "));
+    if (worst.ok() || (absl::IsDataLoss(status) && !absl::IsDataLoss(worst))) worst = status;
+  }
+  if (!worst.ok() || report.no_more_refreshes.ok()) return worst;
+  return Annotate(report.no_more_refreshes,
+                  absl::StrCat(report.refreshes.size(), " of ", refreshes, " refreshes came"));
+}
+
+// A directory that is removed with all that is in it.
+class ScratchDirectory {
+ public:
+  static absl::StatusOr<std::unique_ptr<ScratchDirectory>> Make() {
+    std::error_code error;
+    std::string path = std::filesystem::temp_directory_path(error) / "shoal-simulate-XXXXXX";
+    if (error || ::mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, path);
+    return std::make_unique<ScratchDirectory>(std::move(path));
+  }
+  explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
+  ~ScratchDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
 
 absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "tsv"));
@@ -218,7 +357,7 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
   SHOAL_ASSIGN_OR_RETURN(const client::Config config, client::ReadConfig(config_path));
-  SHOAL_ASSIGN_OR_RETURN(const crowd::CrowdOptions options, OptionsOf(values, config));
+  SHOAL_ASSIGN_OR_RETURN(crowd::CrowdOptions options, OptionsOf(values, config));
 
   std::optional<table::UnsignedTable> expected;
   crowd::CrowdKeys keys;
@@ -235,6 +374,13 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   if (absl::Status checked = crowd::CheckCrowd(options, keys.size()); !checked.ok()) {
     return cli::UsageError(absl::StrCat("--", checked.message()));
   }
+  crowd::TableOpener open_table;
+  std::unique_ptr<ScratchDirectory> scratch;
+  if (options.refreshes > 0) {
+    SHOAL_ASSIGN_OR_RETURN(scratch, ScratchDirectory::Make());
+    options.placement_cache = scratch->path() + "/placement";
+    if (expected) open_table = [&] { return table::UnsignedTable::Open(directory); };
+  }
   SystemRandom random;
   UndisturbedClock clock;
   ThreadPool pool;
@@ -250,7 +396,8 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
                               .connect_to = connect},
                              [&](const std::string& stage, uint64_t done, uint64_t total) {
                                console.Count(stage, done, total);
-                             }));
+                             },
+                             open_table));
   if (json_wanted) {
     JsonObject object;
     object.Text("engine", report.engine);
@@ -273,16 +420,7 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
              << '\n';
     }
   }
-  if (report.answers_wrong > 0) {
-    return absl::DataLossError(
-        absl::StrCat(report.answers_wrong, " answers are signed but not what the table says"));
-  }
-  if (report.answers_failed > 0 || report.keys_failed > 0) {
-    return Annotate(
-        report.first_error.ok() ? absl::UnauthenticatedError("not verified") : report.first_error,
-        absl::StrCat(report.answers_failed, " of ", report.queries, " answers failed; the first"));
-  }
-  return absl::OkStatus();
+  return StatusOf(report, options.refreshes);
 }
 
 }  // namespace
@@ -323,6 +461,21 @@ table is read once, and each connection has a session of what comes of it, a que
 time (seconds_wait_online has the client's work, too). cost_* are the costs of one
 query, by the same names for all engines. For the chain, set-up is the noise of the
 round, and seconds are those of all parties' processors.
+
+With --refreshes the crowd takes a round with a term, and stays until that many epochs of
+the table have come. Whenever the frontend shows a refresh, every device fetches the
+answers to all of its queries, whatever it got before, but for the refreshes that it
+sleeps through (--asleep; which ones follows from --seed). What fails is not asked again.
+--table is opened anew for each: refresh*_answers_compared_with_table says whether it was
+the refresh's epoch by then. Each has lines of its own, refresh1_* the first:
+answers_failed are not verified or, answers_missing of them, never came;
+seconds_to_last_answer counts from when the frontend showed the refresh, as latencies do;
+bytes_*_for_news are the header, manifest and lists of rows' epochs that a device needs
+to verify, fetched once for all and counted in *_per_device; parties_cpu_seconds and
+party*_refresh_* are what the parties say that it cost them, in hundredths of a second.
+Other lines are about the round, but cpu_seconds_*, seconds_total and the memory, which
+are those of the whole run. Exit code 1 if fewer refreshes came. 36 bytes of memory more
+for a query at one party, and 32 for each further party.
 )",
       .examples =
           R"(  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60
@@ -330,6 +483,8 @@ round, and seconds are those of all parties' processors.
       --devices 1000 --apps all --zipf 0 --share-connections --verify distinct
   shoal simulate --config client.textproto --table table/ --engine simplepir --devices 200 \
       --apps 1 --pad 1
+  shoal simulate --config client.textproto --table table/ --devices 2000 --refreshes 30 \
+      --asleep 0.1
 )",
       .options =
           [](cli::Options& options) {
@@ -365,6 +520,13 @@ round, and seconds are those of all parties' processors.
             options.add_options()("verify", cli::Text(),
                                   "each (default): verify every answer's signature; distinct: do "
                                   "not verify an answer that equals a verified one of its row");
+            options.add_options()("refreshes", cli::Number(),
+                                  "enter a round with a term, and stay for so many refreshes");
+            options.add_options()("asleep", cli::Text(),
+                                  "share of the refreshes that each device misses (0)");
+            options.add_options()("wait", cli::Number(),
+                                  "with --refreshes: wait so many seconds for a round with a term, "
+                                  "and for each refresh (90000)");
             options.add_options()("seed", cli::Number(), "seed of what is installed where (1)");
             AddFormatOption(options, "tsv");
           },

@@ -50,11 +50,9 @@ bool IsAlive(const wire::RoundReport& report) {
   return state != wire::CLOSED && state != wire::ABORTED;
 }
 
-std::string RoundJson(const wire::RoundReport& report, uint64_t now_s) {
-  const wire::RoundInfo& round = report.round();
-  const wire::RoundHeader& header = round.header().header();
+std::string StagesJson(const google::protobuf::RepeatedPtrField<wire::StageReport>& reports) {
   std::vector<std::string> stages;
-  for (const wire::StageReport& stage : report.stages()) {
+  for (const wire::StageReport& stage : reports) {
     stages.push_back(JsonObject()
                          .Integer("party", stage.party())
                          .Text("stage", stage.stage())
@@ -67,6 +65,12 @@ std::string RoundJson(const wire::RoundReport& report, uint64_t now_s) {
                          .Integer("bytes_out", stage.bytes_out())
                          .Take());
   }
+  return JsonArray(stages);
+}
+
+std::string RoundJson(const wire::RoundReport& report, uint64_t now_s) {
+  const wire::RoundInfo& round = report.round();
+  const wire::RoundHeader& header = round.header().header();
   JsonObject object;
   object.Integer("round", header.counter())
       .Text("state", StateName(round.state()))
@@ -80,7 +84,7 @@ std::string RoundJson(const wire::RoundReport& report, uint64_t now_s) {
       .Integer("offline_ms", report.offline_ms())
       .Integer("online_ms", report.online_ms());
   if (!round.abort_reason().empty()) object.Text("abort_reason", round.abort_reason());
-  return object.Raw("stages", JsonArray(stages)).Take();
+  return object.Raw("stages", StagesJson(report.stages())).Take();
 }
 
 std::string TermJson(const wire::TermReport& term) {
@@ -91,7 +95,9 @@ std::string TermJson(const wire::TermReport& term) {
       .Integer("positions", term.positions())
       .Integer("refresh", term.number())
       .Integer("table_epoch", term.epoch())
-      .Integer("age_s", term.age_s());
+      .Integer("age_s", term.age_s())
+      .Integer("refresh_ms", term.refresh_ms())
+      .Raw("stages", StagesJson(term.stages()));
   if (!term.problem().empty()) object.Text("problem", term.problem());
   return object.Take();
 }

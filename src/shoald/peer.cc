@@ -120,7 +120,8 @@ std::function<bool()> RemoteLink::Over(const Digest& round_id) const {
 }
 
 std::function<bool()> RemoteLink::TermOver(const Digest& round_id) const {
-  return [this, round_id] { return cancelled_ || !refresh_bytes_(round_id).ok(); };
+  return
+      [this, round_id] { return cancelled_ || !refresh_bytes_ || !refresh_bytes_(round_id).ok(); };
 }
 
 absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLite& request,
@@ -212,8 +213,10 @@ absl::StatusOr<server::StageReports> RemoteLink::Reports(const Digest& round_id)
   wire::RoundReportsRequest request;
   request.set_round_id(ToString(round_id));
   wire::RoundReportsResponse response;
-  SHOAL_RETURN_IF_ERROR(
-      Call(FrameType::kRoundReports, request, response, kShortCall, Over(round_id)));
+  SHOAL_RETURN_IF_ERROR(Call(
+      FrameType::kRoundReports, request, response, kShortCall,
+      // The round's stages, its term's refresh, or both.
+      [over = Over(round_id), term_over = TermOver(round_id)] { return over() && term_over(); }));
   return server::StageReportsOf(response);
 }
 

@@ -78,7 +78,8 @@ std::function<bool()> SimulatedLink::Over(const Digest& round_id) const {
 }
 
 std::function<bool()> SimulatedLink::TermOver(const Digest& round_id) const {
-  return [this, round_id] { return cancelled_ || !refresh_bytes_(round_id).ok(); };
+  return
+      [this, round_id] { return cancelled_ || !refresh_bytes_ || !refresh_bytes_(round_id).ok(); };
 }
 
 absl::StatusOr<Network::Answer> SimulatedLink::Call(wire::Frame request, Time timeout,
@@ -140,9 +141,11 @@ absl::StatusOr<std::unique_ptr<ByteSource>> SimulatedLink::Online(const Digest& 
 absl::StatusOr<server::StageReports> SimulatedLink::Reports(const Digest& round_id) {
   wire::RoundReportsRequest request;
   request.set_round_id(ToString(round_id));
-  SHOAL_ASSIGN_OR_RETURN(
-      const Network::Answer answer,
-      Call(wire::MakeFrame(FrameType::kRoundReports, request), kShortCall, Over(round_id)));
+  SHOAL_ASSIGN_OR_RETURN(const Network::Answer answer,
+                         Call(wire::MakeFrame(FrameType::kRoundReports, request), kShortCall,
+                              [over = Over(round_id), term_over = TermOver(round_id)] {
+                                return over() && term_over();
+                              }));
   wire::RoundReportsResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kRoundReports, response));
   return server::StageReportsOf(response);

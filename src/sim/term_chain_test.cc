@@ -13,6 +13,7 @@
 #include "src/server/refreshes.h"
 #include "src/server/terms.h"
 #include "src/server/testing/deployment.h"
+#include "src/wire/visible.h"
 
 namespace shoal::sim {
 namespace {
@@ -114,6 +115,29 @@ class TermChainTest : public ::testing::TestWithParam<uint32_t> {
     }
     return kept;
   }
+  // What a refresh has cost: every party says so, for anybody to see.
+  void ExpectReports(const Enrolled& enrolled, uint32_t number) {
+    const uint64_t queries = enrolled.rows.size();
+    for (const wire::TermReport& report : deployment_.refreshes().Reports()) {
+      if (report.counter() != enrolled.round.counter().value()) continue;
+      EXPECT_EQ(report.number(), number);
+      ASSERT_EQ(report.stages_size(), static_cast<int>(deployment_.parties()));
+      for (int i = 0; i < report.stages_size(); ++i) {
+        const wire::StageReport& stage = report.stages(i);
+        EXPECT_EQ(stage.party(), static_cast<uint32_t>(i + 1));
+        EXPECT_EQ(stage.stage(), "refresh");
+        // Later parties answer the noise of those before, too.
+        EXPECT_GE(stage.positions_in(), queries);
+        EXPECT_EQ(stage.noise_queries(), 0);
+        for (const double seconds : {stage.seconds(), stage.cpu_seconds()}) {
+          EXPECT_GE(seconds, 0);
+          EXPECT_EQ(seconds, wire::VisibleSeconds(seconds));
+        }
+      }
+      EXPECT_EQ(report.stages(0).positions_out(), report.positions());
+      EXPECT_EQ(report.stages(0).bytes_out(), queries * enrolled.round.answer_bytes());
+    }
+  }
   std::vector<size_t> AllKeep(size_t count) {
     return std::vector<size_t>(deployment_.parties(), count);
   }
@@ -142,6 +166,8 @@ TEST_P(WholeTermTest, EveryEpochIsAnswered) {
       EXPECT_EQ(done.header.epoch(), epoch);
     }
     EXPECT_TRUE(deployment_.refreshes().WhatIsDue().empty());
+    ExpectReports(first, number);
+    ExpectReports(second, number);
     ExpectAllRight(first, epoch);
     ExpectAllRight(second, epoch);
     // What the stages of a refresh held is given back, and answers wait in files.

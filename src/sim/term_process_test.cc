@@ -1,15 +1,20 @@
-// Three parties as processes, and a client of a term: it asks once, and is answered from every
-// epoch of the table, whichever party is killed between and during refreshes.
+// Three parties as processes, and clients of a term: one asks once, and is answered from every
+// epoch of the table, whichever party is killed between and during refreshes; and a crowd of them.
 #include <signal.h>
 
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
 #include "src/base/clock.h"
@@ -36,14 +41,18 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kRefreshes = 12;
 
-// Three parties whose rounds all have terms.
+// Three parties whose rounds all have terms, and so many slots. They begin when as many queries are
+// there.
 class TermProcessTest : public ::testing::Test {
  protected:
-  TermProcessTest()
-      : chain_("terms", {.rounds = "onions_window_s: 60 onions_count: 4 queries_window_s: 60 "
-                                   "queries_count: 3 answers_window_s: 5 max_slots: 4 "
-                                   "terms { refreshes: 12 days: 30 every_hours: 1 }",
-                         .create = {"--term-limit", "days: 30 refreshes: 20", "--max-slots", "4"}}),
+  TermProcessTest() : TermProcessTest("terms", 4, 3) {}
+  TermProcessTest(const std::string& name, int slots, int queries)
+      : chain_(name, {.rounds = absl::StrCat("onions_window_s: 60 onions_count: ", slots,
+                                             " queries_window_s: 60 queries_count: ", queries,
+                                             " answers_window_s: 5 max_slots: ", slots,
+                                             " terms { refreshes: 12 days: 30 every_hours: 1 }"),
+                      .create = {"--term-limit", "days: 30 refreshes: 20", "--max-slots",
+                                 absl::StrCat(slots)}}),
         pool_(2),
         roster_(ReadRoster()) {
     table_ = OpenTable();
@@ -216,6 +225,86 @@ TEST_F(TermProcessTest, OneQuestionIsAnsweredAtEveryEpochWhoeverIsKilled) {
   for (const uint32_t party : {1u, 3u}) {
     EXPECT_TRUE(chain_.process(party).WaitForOutput("its term has ended"));
     EXPECT_TRUE(fs::is_empty(chain_.state(party) / "terms")) << party;
+  }
+}
+
+// `shoal simulate --refreshes`.
+class TermCrowdProcessTest : public TermProcessTest {
+ protected:
+  static constexpr int kDevices = 4, kPad = 8;
+  TermCrowdProcessTest() : TermProcessTest("term-crowd", kDevices * kPad, kDevices * kPad) {}
+
+  Words Simulate(const Words& more) {
+    Words command = {Shoal(),   "simulate",          "--config", chain_.NewClient(),
+                     "--table", chain_.path("table")};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  }
+  // What was printed: names and values.
+  static std::map<std::string, double> ValuesIn(const std::string& output) {
+    std::map<std::string, double> values;
+    for (const absl::string_view line : absl::StrSplit(output, '\n')) {
+      const std::vector<std::string> words = absl::StrSplit(line, '\t');
+      double value = 0;
+      if (words.size() == 2 && absl::SimpleAtod(words[1], &value)) values[words[0]] = value;
+    }
+    return values;
+  }
+};
+
+TEST_F(TermCrowdProcessTest, ACrowdEnrolsOnceAndFetchesEveryRefresh) {
+  // This seed has one device sleep through the second refresh.
+  Process crowd(
+      Simulate({"--devices", absl::StrCat(kDevices), "--pad", absl::StrCat(kPad), "--apps", "2-6",
+                "--refreshes", "3", "--asleep", "0.1", "--seed", "6", "--wait", "200"}));
+  for (int number = 1; number <= 3; ++number) {
+    ASSERT_TRUE(crowd.WaitForOutput(absl::StrCat("wait for refresh ", number))) << crowd.Output();
+    PutNextEpoch();
+    for (const uint32_t party : {3u, 1u, 2u}) Take(party);
+  }
+  EXPECT_THAT(crowd.Wait(), ::testing::Optional(0)) << crowd.Output();
+  std::map<std::string, double> values = ValuesIn(crowd.Output());
+  constexpr double kQueries = kDevices * kPad;
+  EXPECT_EQ(values["answers_correct"], kQueries) << crowd.Output();
+  double asleep = 0;
+  for (int number = 1; number <= 3; ++number) {
+    const auto value = [&](const std::string& name) {
+      return values[absl::StrCat("refresh", number, "_", name)];
+    };
+    EXPECT_EQ(value("number"), number);
+    EXPECT_EQ(value("epoch"), 1 + number);
+    EXPECT_EQ(value("devices") + value("devices_asleep"), kDevices);
+    EXPECT_EQ(value("answers_correct"), value("devices") * kPad);
+    EXPECT_EQ(value("answers_wrong") + value("answers_failed") + value("answers_missing"), 0);
+    EXPECT_EQ(value("answers_compared_with_table"), 1);
+    EXPECT_GT(value("keys_found"), 0);
+    EXPECT_EQ(value("keys_failed") + value("keys_unknown"), 0);
+    EXPECT_GT(value("seconds_to_last_answer"), 0);
+    // 176 bytes an answer: a row of 128 and its signature.
+    EXPECT_GT(value("bytes_received"), value("devices") * kPad * 176);
+    EXPECT_GT(value("bytes_received_for_news"), 0);
+    EXPECT_EQ(value("chain_positions"), kQueries);
+    EXPECT_EQ(value("parties_reporting"), 3);
+    EXPECT_EQ(value("party1_refresh_positions_out"), kQueries);
+    EXPECT_GT(value("party3_refresh_positions_in"), kQueries);  // noise is answered, too
+    asleep += value("devices_asleep");
+  }
+  EXPECT_EQ(asleep, 1);
+
+  // What does not fit is refused before anything is asked of anybody.
+  const std::vector<std::pair<Words, std::string>> refused = {
+      {{"--refreshes", "0"}, "--refreshes: at least one"},
+      {{"--refreshes", "2", "--engine", "simplepir"},
+       "--refreshes: rounds of the chain have terms"},
+      {{"--refreshes", "2", "--asleep", "1"}, "--asleep: a share of the refreshes"},
+      {{"--asleep", "0.5"}, "--asleep is for a crowd that stays for --refreshes"},
+      {{"--wait", "10"}, "--wait is for a crowd that stays for --refreshes"},
+      {{"--refreshes", "2", "--wait", "0"}, "--wait: 1 to "}};
+  chain_.KillAll();
+  for (const auto& [options, why] : refused) {
+    const Result result = RunToEnd(Simulate(options));
+    EXPECT_EQ(result.code, 2) << result.output;
+    EXPECT_THAT(result.output, ::testing::HasSubstr(why));
   }
 }
 

@@ -1,0 +1,76 @@
+// What a device computes for the refreshes of a term, without I/O (docs/protocol.md, "Refreshes"):
+// from the seeds of its round what it keeps, from the frontend's latest refresh whether to take it,
+// and from both the requests for its answers and the masks on them.
+//
+// Seeds of several parties lie one after the other, 32 bytes each, those of a slot together and
+// party 1's first.
+#ifndef SHOAL_SRC_CLIENT_REFRESH_H_
+#define SHOAL_SRC_CLIENT_REFRESH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/secret.h"
+#include "src/client/deployment.h"
+#include "src/client/device.h"
+#include "src/parallel/thread_pool.h"
+#include "src/round/header.h"
+#include "src/round/refresh.h"
+#include "src/wire/client.pb.h"
+#include "src/wire/manifest.pb.h"
+#include "src/wire/round.pb.h"
+
+namespace shoal::client {
+
+// The most runs of adjacent slots in one request for answers of a refresh.
+inline constexpr size_t kMaxSlotRuns = 256;
+
+// A refresh that all parties have signed.
+struct VerifiedRefresh {
+  wire::RefreshHeader header;
+  std::vector<round::RefreshTag> tags;  // of all parties in order
+};
+
+// The round of a term.
+struct TermRound {
+  const Digest& id;
+  const wire::RoundHeader& header;
+  const wire::Manifest& manifest;  // of the table under which its rows were asked
+};
+
+// Checks all of the frontend's response but whether the number is new. FAILED_PRECONDITION: not one
+// that may be taken under this deployment (another epoch of the table is served meanwhile, the rows
+// have moved, the roster is another one); UNAUTHENTICATED, INVALID_ARGUMENT: not signed by all, or
+// malformed. Costs about 1 ms.
+absl::StatusOr<VerifiedRefresh> VerifyRefresh(const wire::GetRefreshResponse& response,
+                                              const TermRound& term, const Deployment& deployment);
+
+// The term seeds of all onions of the ranges. Takes as long as SeedsOf. Without a pool, on the
+// caller's thread.
+SecretVector<uint8_t> TermSeedsOf(const round::Round& round, std::span<const OnionRange> ranges,
+                                  ThreadPool* pool);
+
+// The masks ids of all parties.
+std::vector<Digest> MasksOf(const VerifiedRefresh& refresh);
+
+// How many of the first slots fit one request: at most `most`, and at most kMaxSlotRuns runs.
+size_t SlotsInRequest(std::span<const uint32_t> slots, size_t most);
+
+// A request for the answers of a refresh at these slots, whose term seeds are at `seeds`.
+// `masks`: MasksOf.
+wire::FetchRefreshRequest MakeRefreshFetch(const wire::RefreshHeader& refresh,
+                                           std::span<const Digest> masks,
+                                           std::span<const uint32_t> slots, const uint8_t* seeds);
+
+// Removes all parties' masks from the answers, `answer_bytes` each, in place. Do not trust a row
+// before its signature is verified. One thread.
+void UnmaskRefresh(std::span<const Digest> masks, const uint8_t* seeds, size_t answer_bytes,
+                   MutableBytes answers);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_REFRESH_H_
