@@ -54,6 +54,7 @@
 #include "src/server/journal.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
+#include "src/server/part_streams.h"
 #include "src/server/party_content.h"
 #include "src/server/practice_round.h"
 #include "src/server/slices.h"
@@ -554,24 +555,25 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::R
   SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesOutput], machine.forwarding.queries,
                                       batch.get(), material.layout.places, StoreAt(all), all,
                                       *resources.pool));
-  std::unique_ptr<ByteSource> answers;
+  std::unique_ptr<ByteSource> whole;
+  std::unique_ptr<PartedSource> answers;
   if (batch != nullptr) {
     const ListPart run = {next, material.first_place, material.next_positions};
     SHOAL_ASSIGN_OR_RETURN(answers, link.OnlineRun(round_id, {all.rank(), 1, run}, *batch));
   } else {
-    SHOAL_ASSIGN_OR_RETURN(answers, link.Online(round_id, std::move(machine.forwarding.queries)));
+    SHOAL_ASSIGN_OR_RETURN(whole, link.Online(round_id, std::move(machine.forwarding.queries)));
+    answers = std::make_unique<OnePart>(whole.get());
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      AnswerIntake intake,
-      AnswerIntake::Begin(context, machine.queries, machine.forwarding,
-                          machine.forwarding.count * context.answer_bytes, resources));
-  SHOAL_ASSIGN_OR_RETURN(PartyContent taken,
-                         PartyContent::OfList(macs[Content::kAnswersInput], answers->size(), all));
+  SHOAL_ASSIGN_OR_RETURN(AnswerIntake intake,
+                         AnswerIntake::Begin(context, machine.queries, machine.forwarding,
+                                             answers->part_bytes(), resources));
+  SHOAL_ASSIGN_OR_RETURN(PartyContent taken, PartyContent::OfParts(macs[Content::kAnswersInput],
+                                                                   answers->part_bytes(), all));
   for (;;) {
-    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answers->Next());
-    if (piece.empty()) break;
-    taken.Update(piece, *resources.pool);
-    SHOAL_RETURN_IF_ERROR(intake.Take(piece));
+    SHOAL_ASSIGN_OR_RETURN(const PartedSource::Piece piece, answers->NextOfAny());
+    if (piece.bytes.empty()) break;
+    taken.UpdateAt(piece.offset, piece.bytes, *resources.pool);
+    SHOAL_RETURN_IF_ERROR(intake.TakeAt(piece.offset, piece.bytes));
   }
   SHOAL_RETURN_IF_ERROR(taken.Commit(StoreAt(all), all));
   SHOAL_ASSIGN_OR_RETURN(auto source, ReturnAnswers(context, round.secrets(1), material,

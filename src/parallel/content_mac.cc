@@ -234,6 +234,18 @@ Digest ContentMac::Stream::Finish() {
   return mac_->Combine(total_bytes_, tags);
 }
 
+void ContentMac::Stream::Join(Stream next) {
+  SHOAL_CHECK(mac_ == next.mac_ && !next.finished_);
+  Update(next.head_);
+  if (next.total_bytes_ == 0) return;  // no chunk begins there
+  SHOAL_CHECK(!chunk_.has_value() && head_left_ == 0 &&
+              first_chunk_ + tags_.size() == next.first_chunk_);
+  tags_.insert(tags_.end(), next.tags_.begin(), next.tags_.end());
+  chunk_ = std::move(next.chunk_);
+  chunk_left_ = next.chunk_left_;
+  total_bytes_ += next.total_bytes_;
+}
+
 SecretVector<ContentMac::Tag> ContentMac::Stream::FinishPart() {
   SHOAL_CHECK(!finished_);
   finished_ = true;

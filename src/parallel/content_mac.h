@@ -131,6 +131,9 @@ class ContentMac::Stream {
   // here, for the stream of the part in which the chunk began, which takes them with Update when
   // its own bytes are through.
   BytesView head() const { return head_; }
+  // Goes on where `next` ends, which is the stream of the part that follows what has come here
+  // (checked).
+  void Join(Stream next);
   // Ends a part: the tags of the chunks that begin in it. Call it once.
   SecretVector<Tag> FinishPart();
 

@@ -209,6 +209,29 @@ TEST(ContentMacTest, PartsTogetherAreTheWhole) {
   }
 }
 
+// Streams of parts that follow each other, joined, are the stream of all of them.
+TEST(ContentMacTest, JoinedPartsAreOnePart) {
+  const ContentMac mac(Draw(1, 32), kDomain, 64);
+  TestRandom random(4);
+  for (const size_t bytes : {1, 63, 64, 65, 500, 3000}) {
+    const Bytes content = Draw(bytes, bytes);
+    for (const uint64_t longest : {1, 10, 70, 900}) {
+      const size_t first = random.Below(std::min<uint64_t>(bytes, 130));
+      ContentMac::Stream whole(mac, first), joined(mac, first);
+      whole.Update(BytesView(content).subspan(first));
+      for (size_t at = first; at < bytes;) {
+        const size_t end = std::min<size_t>(bytes, at + random.Below(longest + 1));
+        ContentMac::Stream part(mac, at);
+        part.Update(BytesView(content).subspan(at, end - at));
+        joined.Join(std::move(part));
+        at = end;
+      }
+      EXPECT_TRUE(std::ranges::equal(joined.head(), whole.head()));
+      EXPECT_EQ(joined.FinishPart(), whole.FinishPart()) << bytes << " by " << longest;
+    }
+  }
+}
+
 TEST(ContentMacTest, EveryByteCounts) {
   const ContentMac mac(Draw(1, 32), kDomain, 64);
   Bytes content = Draw(5, 200);

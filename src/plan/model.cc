@@ -160,7 +160,9 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const bool joins_onions = j > 1 && machines * w.MachinesOf(j - 1) > 1;
   const bool joins_answers = !backend && machines * w.MachinesOf(j + 1) > 1;
   const double joined_onions = joins_onions ? in * onion : 0;
+  // Several machines take answers as they come, but have room for them all.
   const double joined_answers = joins_answers ? out * answer : 0;
+  const double answers_in_order = machines == 1 ? joined_answers : 0;
 
   Party party;
   party.set_party(j);
@@ -224,20 +226,18 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
                                  (ready ? 0 : mask)));
   } else {
     // A query that moves is put to its place as one of noise is, and its answer is taken like one
-    // to noise before it is sent to the machine that returns it. At several machines every answer
-    // is put once more, to stand beside those of its list.
+    // to noise before it is sent to the machine that returns it.
     const double elsewhere = moved * in;
-    const double listed = machines == 1 ? 0 : out;
     const double parts = joins_answers ? out * unit.part_query_ns() : 0;
     const double tallies = sent_online_ns * kRouteBytes / (kRouteBytes + answer);
     party.set_online_cpu_s(ns * (in * At(unit.forward(), in) +
                                  (own + elsewhere) * At(unit.forward_noise(), own) + tallies +
                                  parts + (forward_ready ? 0 : forward_bytes * fresh)));
-    party.set_answers_cpu_s(ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
-                                  (own + elsewhere + listed) *
-                                      (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
-                                  sent_online_ns - tallies + joined_answers * unit.join_byte_ns() +
-                                  (ready ? 0 : mask) + spares.Fresh(returned) * fresh));
+    party.set_answers_cpu_s(
+        ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
+              (own + elsewhere) * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
+              sent_online_ns - tallies + answers_in_order * unit.join_byte_ns() +
+              (ready ? 0 : mask) + spares.Fresh(returned) * fresh));
     // No stage's report counts this.
     party.set_keep_seconds(ns * spares.Fresh(copied) * fresh);
   }

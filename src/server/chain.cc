@@ -25,8 +25,8 @@ absl::Status Link::OfflineRun(const wire::SignedHeader&, const Mine&, std::uniqu
   return absl::UnimplementedError("this link takes whole lists");
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> Link::OnlineRun(const Digest&, const Mine&,
-                                                            const wire::QueryBatch&) {
+absl::StatusOr<std::unique_ptr<PartedSource>> Link::OnlineRun(const Digest&, const Mine&,
+                                                              const wire::QueryBatch&) {
   return absl::UnimplementedError("this link takes whole batches");
 }
 
@@ -121,7 +121,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& roun
   absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries, stage);
   Bytes().swap(queries);  // frees memory
   if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-  return TakeAnswers(round_id, next_->Online(round_id, *std::move(forwarded)));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
+                         next_->Online(round_id, *std::move(forwarded)));
+  OnePart whole(later.get());
+  return TakeAnswers(round_id, whole);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id,
@@ -144,7 +147,10 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::OnlineOfKept(const Dige
   if (party_->has_several_machines()) return TakeAndSend(round_id, stage, queries);
   absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries, stage);
   if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-  return TakeAnswers(round_id, next_->Online(round_id, *std::move(forwarded)));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
+                         next_->Online(round_id, *std::move(forwarded)));
+  OnePart whole(later.get());
+  return TakeAnswers(round_id, whole);
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAndSend(const Digest& round_id,
@@ -152,19 +158,18 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAndSend(const Diges
                                                                      Party::QueriesIn queries) {
   const auto forwarded = party_->QueriesOfSlice(round_id, std::move(queries), stage);
   if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-  absl::StatusOr<std::unique_ptr<ByteSource>> later;
+  absl::StatusOr<std::unique_ptr<PartedSource>> later;
   SHOAL_RETURN_IF_ERROR(
       party_->SendTogether(round_id, "queries sent", stage.attempt, [&](const Mine& mine) {
         later = next_->OnlineRun(round_id, mine, **forwarded);
         return later.status();
       }));
-  return TakeAnswers(round_id, std::move(later));
+  return TakeAnswers(round_id, **later);
 }
 
-absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAnswers(
-    const Digest& round_id, absl::StatusOr<std::unique_ptr<ByteSource>> later) {
-  if (!later.ok()) return later.status();
-  auto answers = party_->Answers(round_id, **later);
+absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAnswers(const Digest& round_id,
+                                                                     PartedSource& later) {
+  auto answers = party_->Answers(round_id, later);
   if (!answers.ok()) return AtParty(*party_, answers.status());
   return answers;
 }

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/server/chain_answers.h"
+#include "src/server/part_streams.h"
 #include "src/server/party.h"
 #include "src/server/slices.h"
 #include "src/server/terms.h"
@@ -38,12 +39,14 @@ class Link {
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                              Bytes queries) = 0;
   // The two calls of one of several machines, for its run of the list; `queries` is over the
-  // positions of the run. UNIMPLEMENTED if this link is that of a party of one machine.
+  // positions of the run, and there is a part of the answers from each machine that has some of
+  // them. Errors of a machine that answers after another one has may be the source's.
+  // UNIMPLEMENTED if this link is that of a party of one machine.
   virtual absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
                                   std::unique_ptr<ByteSource> onions);
-  virtual absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& round_id,
-                                                                const Mine& mine,
-                                                                const wire::QueryBatch& queries);
+  virtual absl::StatusOr<std::unique_ptr<PartedSource>> OnlineRun(const Digest& round_id,
+                                                                  const Mine& mine,
+                                                                  const wire::QueryBatch& queries);
   // What the round has cost so far, at the called party and all parties after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
   // Ends what the list says has ended, at the called party and all parties after it. Returns what
@@ -119,8 +122,8 @@ class ChainNode final : public Link {
   absl::StatusOr<std::unique_ptr<AnswerSource>> TakeAndSend(const Digest& round_id,
                                                             const StageTry& stage,
                                                             Party::QueriesIn queries);
-  absl::StatusOr<std::unique_ptr<AnswerSource>> TakeAnswers(
-      const Digest& round_id, absl::StatusOr<std::unique_ptr<ByteSource>> later);
+  absl::StatusOr<std::unique_ptr<AnswerSource>> TakeAnswers(const Digest& round_id,
+                                                            PartedSource& later);
 
   Party* const party_;
   Link* const next_;

@@ -11,6 +11,7 @@
 #include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/server/offline.h"
 #include "src/sharing/batch.h"
 
 namespace shoal::server {
@@ -24,6 +25,10 @@ size_t ChunkOf(size_t answer_bytes) {
 }
 // Bytes of answers that are made, or put in order, at a time, by all threads.
 constexpr size_t kPieceBytes = 2 << 20;
+// The same as far as few threads need no more, so that the bytes stay in their caches.
+size_t PieceBytes(const ThreadPool& pool) {
+  return std::min(kPieceBytes, (pool.size() + 1) * (size_t{256} << 10));
+}
 
 absl::Status CheckPositions(const OnlineMaterial& material, const wire::QueryBatch& queries) {
   // The decoder has checked order and tallies. This checks the number of positions.
@@ -107,7 +112,7 @@ class BackendAnswers final : public MaskedAnswers<ByteSource> {
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
     const size_t count = std::min(queries_.positions.size() - given_,
-                                  std::max<size_t>(1, kPieceBytes / answer_bytes));
+                                  std::max<size_t>(1, PieceBytes(pool_) / answer_bytes));
     piece_.resize(count * answer_bytes);
     const size_t first = given_;
     pool_.ParallelFor(count, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
@@ -275,23 +280,38 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMat
 
 absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
                                                  const wire::QueryBatch& queries,
-                                                 const Forwarding& forwarding, uint64_t bytes,
+                                                 const Forwarding& forwarding,
+                                                 std::span<const uint64_t> part_bytes,
                                                  const Resources& resources) {
-  absl::StatusOr<AnswerIntake> intake = TryBegin(context, queries, forwarding, bytes, resources);
+  absl::StatusOr<AnswerIntake> intake =
+      TryBegin(context, queries, forwarding, part_bytes, resources);
   if (!intake.ok()) resources.machines->GiveUp();
   return intake;
 }
 
 absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
                                                     const wire::QueryBatch& queries,
-                                                    const Forwarding& forwarding, uint64_t bytes,
+                                                    const Forwarding& forwarding,
+                                                    std::span<const uint64_t> part_bytes,
                                                     const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
   const uint64_t expected = forwarding.count * context.answer_bytes;
+  const uint64_t bytes = std::accumulate(part_bytes.begin(), part_bytes.end(), uint64_t{0});
   if (bytes != expected) {
     return absl::InvalidArgumentError(absl::StrCat("answers: ", bytes, " bytes, where ",
                                                    forwarding.count, " queries of ",
                                                    context.answer_bytes, " bytes each were asked"));
+  }
+  std::vector<Part> parts;
+  uint64_t begun = 0;
+  for (const uint64_t part : part_bytes) {
+    SHOAL_CHECK(part <= expected - begun);
+    if (part % context.answer_bytes != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("answers: a part of ", part, " bytes"));
+    }
+    parts.push_back({begun, begun / context.answer_bytes,
+                     RecordCutter(part / context.answer_bytes, context.answer_bytes)});
+    begun += part;
   }
   // Without a reservation a list may have what nobody has reserved, but not what this round's other
   // lists will need.
@@ -309,28 +329,63 @@ absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
   constexpr uint64_t kBucketBytes = shuffle::Scatter::kBucketBytes;
   SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
                          make(queries.positions.size(), forwarding.places, kBucketBytes));
-  // These are read at the same time, one bucket of each: all buckets together have one's bytes.
-  std::vector<shuffle::Scatter> others;
-  for (const uint64_t came : forwarding.routes.came()) {
-    SHOAL_ASSIGN_OR_RETURN(others.emplace_back(),
-                           make(came, came, kBucketBytes / forwarding.routes.came().size()));
-  }
-  return AnswerIntake(context.answer_bytes, &forwarding, std::move(scatter), std::move(others),
+  AnswerIntake intake(context.answer_bytes, &forwarding, std::move(parts), std::move(scatter),
                       resources);
+  const SecretVector<uint64_t>& came = forwarding.routes.came();
+  const uint64_t all = std::accumulate(came.begin(), came.end(), uint64_t{0});
+  if (all == 0) return intake;
+  const uint64_t memory = shuffle::Scatter::MemoryBytes(all, context.answer_bytes);
+  if (memory <= std::max(reserved, resources.spools->free_bytes())) {
+    SHOAL_ASSIGN_OR_RETURN(intake.in_memory_, make(all, all, kBucketBytes));
+    if (intake.in_memory_.in_memory()) return intake;
+    intake.in_memory_ = {};  // somebody else has taken that memory
+  }
+  // These are read at the same time, one bucket of each: all buckets together have one's bytes.
+  for (const uint64_t each : came) {
+    SHOAL_ASSIGN_OR_RETURN(intake.in_files_.emplace_back(),
+                           make(each, each, kBucketBytes / came.size()));
+  }
+  return intake;
 }
 
-absl::Status AnswerIntake::Take(BytesView piece) {
-  const absl::Status status =
-      cutter_.Cut(piece, "answers", [this](BytesView answers) { return PutWhole(answers); });
+std::vector<std::unique_ptr<ByteSource>> AnswerIntake::TakeOthers() {
+  const SecretVector<uint64_t>& came = forwarding_->routes.came();
+  std::vector<std::unique_ptr<ByteSource>> out;
+  if (!in_files_.empty()) {
+    for (shuffle::Scatter& list : in_files_) {
+      out.push_back(std::make_unique<OrderedList>(std::move(list), resources_.pool));
+    }
+    return out;
+  }
+  if (in_memory_.size() > 0) others_ = std::move(in_memory_).TakeSpool();
+  uint64_t at = 0;
+  for (const uint64_t each : came) {
+    const BytesView list =
+        BytesView(others_.memory()).subspan(at * answer_bytes_, each * answer_bytes_);
+    out.push_back(std::make_unique<ViewSource>(list));
+    at += each;
+  }
+  return out;
+}
+
+absl::Status AnswerIntake::TakeAt(uint64_t offset, BytesView piece) {
+  // The last one: those that are complete end where the next one begins.
+  const auto part = std::find_if(parts_.rbegin(), parts_.rend(),
+                                 [&](const Part& each) { return each.next == offset; });
+  SHOAL_CHECK(part != parts_.rend());
+  const absl::Status status = part->cutter.Cut(
+      piece, "answers", [&](BytesView answers) { return PutWhole(*part, answers); });
+  part->next += piece.size();
+  at_ = part->next;
   if (!status.ok()) resources_.machines->GiveUp();
   return status;
 }
 
-absl::Status AnswerIntake::PutWhole(BytesView answers) {
+absl::Status AnswerIntake::PutWhole(Part& part, BytesView answers) {
   const size_t n = answers.size() / answer_bytes_;
-  const std::span places = forwarding_->memory.place().subspan(taken_, n);
-  taken_ += n;
-  if (others_.empty()) return scatter_.Put(places, answers, *resources_.pool);
+  const std::span places = forwarding_->memory.place().subspan(part.answer, n);
+  part.answer += n;
+  if (forwarding_->routes.came().empty()) return scatter_.Put(places, answers, *resources_.pool);
   const size_t most = std::max<size_t>(1, kPieceBytes / answer_bytes_);
   for (size_t at = 0; at < n; at += most) {
     const size_t now = std::min(most, n - at);
@@ -341,6 +396,21 @@ absl::Status AnswerIntake::PutWhole(BytesView answers) {
 }
 
 absl::Status AnswerIntake::PutToLists(std::span<const uint32_t> places, BytesView answers) {
+  if (!in_files_.empty()) return PutToFiles(places, answers);
+  const auto own = static_cast<uint32_t>(forwarding_->places);
+  own_.resize(places.size());
+  elsewhere_.resize(places.size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const bool here = places[i] < own;
+    own_[i] = here ? places[i] : shuffle::Scatter::kNowhere;
+    elsewhere_[i] = here ? shuffle::Scatter::kNowhere : places[i] - own;
+  }
+  SHOAL_RETURN_IF_ERROR(scatter_.Put(own_, answers, *resources_.pool));
+  if (in_memory_.size() == 0) return absl::OkStatus();
+  return in_memory_.Put(elsewhere_, answers, *resources_.pool);
+}
+
+absl::Status AnswerIntake::PutToFiles(std::span<const uint32_t> places, BytesView answers) {
   ThreadPool& pool = *resources_.pool;
   const auto own = static_cast<uint32_t>(forwarding_->places);
   // Each answer is copied once by one of two passes, and none of the steps that tell the lists
@@ -387,7 +457,7 @@ absl::Status AnswerIntake::PutToLists(std::span<const uint32_t> places, BytesVie
   });
   for (size_t k = 0; k < lists; ++k) {
     const uint64_t begin = at[k], count = at[k + 1] - begin;
-    SHOAL_RETURN_IF_ERROR(others_[k].Put(
+    SHOAL_RETURN_IF_ERROR(in_files_[k].Put(
         std::span(places_).subspan(begin, count),
         BytesView(ordered_).subspan(begin * answer_bytes_, count * answer_bytes_), pool));
   }
@@ -399,7 +469,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
     const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
   const absl::Status returned =
-      intake.complete() ? intake.forwarding_->routes.Return(intake.others_, intake.scatter_,
+      intake.complete() ? intake.forwarding_->routes.Return(intake.TakeOthers(), intake.scatter_,
                                                             context.answer_bytes, resources)
                         : absl::InvalidArgumentError("answers: not all of them came");
   if (!returned.ok()) {

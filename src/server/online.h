@@ -14,6 +14,7 @@
 #ifndef SHOAL_SRC_SERVER_ONLINE_H_
 #define SHOAL_SRC_SERVER_ONLINE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -93,41 +94,67 @@ class AnswerIntake {
   static absl::StatusOr<AnswerIntake> Begin(const RoundContext& context,
                                             const wire::QueryBatch& queries,
                                             const Forwarding& forwarding, uint64_t bytes,
+                                            const Resources& resources) {
+    return Begin(context, queries, forwarding, {&bytes, 1}, resources);
+  }
+  // The same of answers that come in parts of these lengths, in this order (PartedSource). Each
+  // must be whole answers.
+  static absl::StatusOr<AnswerIntake> Begin(const RoundContext& context,
+                                            const wire::QueryBatch& queries,
+                                            const Forwarding& forwarding,
+                                            std::span<const uint64_t> part_bytes,
                                             const Resources& resources);
 
-  // Takes the next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the
-  // spool.
-  absl::Status Take(BytesView piece);
-  bool complete() const { return cutter_.complete(); }
+  // Takes the next bytes, any number, of answers in one part. INVALID_ARGUMENT beyond the announced
+  // end. Errors of the spool.
+  absl::Status Take(BytesView piece) { return TakeAt(at_, piece); }
+  // The same of a part, whose next bytes these must be (checked).
+  absl::Status TakeAt(uint64_t offset, BytesView piece);
+  bool complete() const { return std::ranges::all_of(parts_, &Part::complete); }
 
  private:
   friend absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
       const RoundContext&, const LastingSecrets&, const OnlineMaterial&, const wire::QueryBatch&,
       AnswerIntake, const Resources&);
-  AnswerIntake(size_t answer_bytes, const Forwarding* forwarding, shuffle::Scatter scatter,
-               std::vector<shuffle::Scatter> others, const Resources& resources)
+  struct Part {
+    uint64_t next;    // byte of all answers that is to come
+    uint64_t answer;  // the same of whole answers
+    RecordCutter cutter;
+    bool complete() const { return cutter.complete(); }
+  };
+  AnswerIntake(size_t answer_bytes, const Forwarding* forwarding, std::vector<Part> parts,
+               shuffle::Scatter scatter, const Resources& resources)
       : answer_bytes_(answer_bytes),
-        cutter_(forwarding->count, answer_bytes),
         forwarding_(forwarding),
+        parts_(std::move(parts)),
         scatter_(std::move(scatter)),
-        others_(std::move(others)),
         resources_(resources) {}
   static absl::StatusOr<AnswerIntake> TryBegin(const RoundContext& context,
                                                const wire::QueryBatch& queries,
-                                               const Forwarding& forwarding, uint64_t bytes,
+                                               const Forwarding& forwarding,
+                                               std::span<const uint64_t> part_bytes,
                                                const Resources& resources);
-  absl::Status PutWhole(BytesView answers);
+  // Of a part, its next whole answers.
+  absl::Status PutWhole(Part& part, BytesView answers);
   absl::Status PutToLists(std::span<const uint32_t> places, BytesView answers);
+  absl::Status PutToFiles(std::span<const uint32_t> places, BytesView answers);
+  // The answers for each of the other machines, by rank.
+  std::vector<std::unique_ptr<ByteSource>> TakeOthers();
 
   size_t answer_bytes_;
-  RecordCutter cutter_;
   const Forwarding* forwarding_;
-  shuffle::Scatter scatter_;              // answers to this machine's queries, and to noise
-  std::vector<shuffle::Scatter> others_;  // to those of other machines, by rank; none for one
+  std::vector<Part> parts_;
+  uint64_t at_ = 0;           // where Take goes on
+  shuffle::Scatter scatter_;  // answers to this machine's queries, and to noise
+  // To those of other machines, one machine's after the other's; of no places if they lie in files,
+  // or there are none.
+  shuffle::Scatter in_memory_;
+  std::vector<shuffle::Scatter> in_files_;  // the same in files, by rank
+  Spool others_;                            // in_memory_'s, once all have come
   Resources resources_;
-  uint64_t taken_ = 0;  // answers
-  // Of a piece at one of several machines: where each answer is once they are in the order of their
-  // lists, and in that order their places and themselves.
+  // Of a piece at one of several machines: the places of its answers in scatter_ and in in_memory_;
+  // for files, where each answer is once they are in the order of their lists, and in that order
+  // their places and themselves.
   SecretVector<uint32_t> own_, elsewhere_, order_, places_;
   SecretVector<uint8_t> ordered_;
 };

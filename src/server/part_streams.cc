@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -16,6 +17,9 @@ namespace {
 // Given out at a time at most.
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr auto kLook = std::chrono::milliseconds(100);
+// How long those who send wait for somebody to begin to read, once. Where one machine answers
+// several in turn, the last one's answers come so much later for each of the others.
+constexpr auto kMoment = std::chrono::milliseconds(20);
 // What waits of a part lies in spools of this size or an eighth of the part, whichever is more: the
 // memory of those that were read serves the next ones.
 constexpr uint64_t kLeastSpoolBytes = 1 << 20;
@@ -27,15 +31,22 @@ struct PartJoin::Part::Content {
   uint64_t offset, bytes;
   uint64_t spool_bytes;
   // State::mutex guards these.
-  uint64_t written = 0;
+  uint64_t written = 0, given = 0;
+  bool offered = false;  // what it takes now is one of State::offers
   // By their number. Those that were read to the end are gone.
   std::map<uint64_t, std::shared_ptr<Spool>> spools;
+
+  // The end of what can be given out next, of one spool.
+  uint64_t SpooledEnd() const {
+    return std::min({written, given + kPieceBytes, (given / spool_bytes + 1) * spool_bytes});
+  }
 };
 
 struct PartJoin::State {
-  explicit State(SpoolPlace* place) : spools(place) {}
+  State(SpoolPlace* place, Reading how) : spools(place), as_it_comes(how == Reading::kAsItComes) {}
 
   SpoolPlace* const spools;
+  const bool as_it_comes;
   Mutex mutex;
   CondVar came;
   absl::Status failed ABSL_GUARDED_BY(mutex);
@@ -48,12 +59,25 @@ struct PartJoin::State {
   bool filling ABSL_GUARDED_BY(mutex) = false;  // somebody puts it there now
   bool filled ABSL_GUARDED_BY(mutex) = false;
 
+  // Read as it comes: what waits to be read, in the order in which it came. Who sends keeps it.
+  struct Offer {
+    std::shared_ptr<Part::Content> content;
+    BytesView piece;
+  };
+  bool begun ABSL_GUARDED_BY(mutex) = false;    // to read
+  bool waited ABSL_GUARDED_BY(mutex) = false;   // for that, in vain
+  bool reading ABSL_GUARDED_BY(mutex) = false;  // the first offer is being read
+  std::deque<Offer> offers ABSL_GUARDED_BY(mutex);
+  CondVar read;  // something was, or the join has failed
+
+  uint64_t given ABSL_GUARDED_BY(mutex) = 0;
   bool all_read ABSL_GUARDED_BY(mutex) = false;
 
   bool Stop(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex) {
     const MutexLock lock(mutex);
     if (failed.ok()) failed = error;
     came.NotifyAll();
+    read.NotifyAll();
     return !all_read;
   }
   // Who sends may keep its part for long, so the spools go now; one that is in use goes with its
@@ -68,27 +92,71 @@ struct PartJoin::State {
     }
     parts.clear();
   }
-  // All before byte `given` of `size` has been given out, the last of it from `content`.
-  void Give(Part::Content& content, uint64_t given, uint64_t size)
+  // The next bytes of `content` have been given out, of `size` in all.
+  void Give(Part::Content& content, uint64_t bytes, uint64_t size)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    given += bytes;
+    content.given += bytes;
     all_read = given == size;
-    const uint64_t read = given - content.offset;
     content.spools.erase(content.spools.begin(),
-                         content.spools.lower_bound(read / content.spool_bytes));
-    if (read == content.bytes) {
+                         content.spools.lower_bound(content.given / content.spool_bytes));
+    if (content.given == content.bytes) {
       content.spools.clear();
       parts.erase(content.offset);
     }
+    read.NotifyAll();
+  }
+  // Who reads is done with what it was given last.
+  void Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (!std::exchange(reading, false)) return;
+    offers.front().content->offered = false;
+    offers.pop_front();
+    read.NotifyAll();
+  }
+  // Whether somebody reads, or begins to in a moment.
+  bool WaitForReader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto until = std::chrono::steady_clock::now() + kMoment;
+    while (!begun && !waited && failed.ok()) waited = !read.WaitUntil(mutex, until);
+    return begun;
+  }
+  // Returns once `piece`, the next bytes of `content`, has been read. Somebody reads.
+  absl::Status HandOver(const std::shared_ptr<Part::Content>& content, BytesView piece)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    // What came before anybody read.
+    while (failed.ok() && content->given < content->written) read.Wait(mutex);
+    if (!failed.ok()) return failed;
+    content->offered = true;
+    offers.push_back({content, piece});
+    came.NotifyAll();
+    while (content->offered) {
+      const bool in_use = reading && offers.front().content == content;
+      if (!failed.ok() && !in_use) {
+        std::erase_if(offers, [&](const Offer& offer) { return offer.content == content; });
+        content->offered = false;
+        return failed;
+      }
+      read.Wait(mutex);
+    }
+    return absl::OkStatus();
   }
 };
 
-PartJoin::PartJoin(uint64_t bytes, SpoolPlace* spools, std::function<absl::Status()> over)
-    : size_(bytes), over_(std::move(over)), state_(std::make_shared<State>(spools)) {
+PartJoin::PartJoin(uint64_t bytes, SpoolPlace* spools, std::function<absl::Status()> over,
+                   Reading reading)
+    : size_(bytes), over_(std::move(over)), state_(std::make_shared<State>(spools, reading)) {
   const MutexLock lock(state_->mutex);
   state_->all_read = bytes == 0;
 }
 
-PartJoin::~PartJoin() { Fail(absl::CancelledError("nobody reads the list any more")); }
+PartJoin::~PartJoin() { Drop(); }
+
+void PartJoin::Drop() {
+  {
+    const MutexLock lock(state_->mutex);
+    state_->Release();
+  }
+  Fail(absl::CancelledError("nobody reads the list any more"));
+}
 
 absl::StatusOr<std::unique_ptr<PartJoin::Part>> PartJoin::Begin(uint64_t offset, uint64_t bytes) {
   SHOAL_CHECK(offset <= size_ && bytes <= size_ - offset);
@@ -122,13 +190,14 @@ bool PartJoin::Stop(const absl::Status& error) { return state_->Stop(error); }
 
 absl::StatusOr<BytesView> PartJoin::Next() {
   State& state = *state_;
+  SHOAL_CHECK(!state.as_it_comes);
   held_.reset();
-  if (given_ == size_) return BytesView();
   std::shared_ptr<Part::Content> content;
   uint64_t begin = 0, end = 0;
   for (;;) {
     const absl::Status over = over_ == nullptr ? absl::OkStatus() : over_();
     const MutexLock lock(state.mutex);
+    if (state.given == size_) return BytesView();
     while (state.filling) state.came.Wait(state.mutex);
     state.into = nullptr;
     const bool filled = std::exchange(state.filled, false);
@@ -136,40 +205,94 @@ absl::StatusOr<BytesView> PartJoin::Next() {
     if (!state.failed.ok()) return state.failed;
     // The last part that begins at or before the next byte; what was read to the end is gone.
     const auto next = state.parts.begin();
-    if (next != state.parts.end() && next->first <= given_) content = next->second;
+    if (next != state.parts.end() && next->first <= state.given) content = next->second;
     if (filled) {
-      given_ += piece_.size();
-      state.Give(*content, given_, size_);
+      state.Give(*content, piece_.size(), size_);
       return BytesView(piece_);
     }
     if (content != nullptr) {
-      begin = given_ - content->offset;
-      const uint64_t number = begin / content->spool_bytes;
-      end = std::min({content->written, begin + kPieceBytes, (number + 1) * content->spool_bytes});
+      begin = content->given;
+      end = content->SpooledEnd();
       if (begin < end) {
-        held_ = content->spools.at(number);
+        held_ = content->spools.at(begin / content->spool_bytes);
         break;
       }
     }
     piece_.reserve(kPieceBytes);  // here, so that who fills it needs no memory
     state.into = &piece_;
-    state.wanted = given_;
+    state.wanted = state.given;
     state.came.WaitUntil(state.mutex, std::chrono::steady_clock::now() + kLook);
   }
-  const uint64_t at = begin % content->spool_bytes;
-  BytesView piece;
-  if (held_->in_memory()) {
-    piece = held_->memory().subspan(at, end - begin);
-  } else {
-    piece_.resize(end - begin);
-    SHOAL_RETURN_IF_ERROR(held_->Read(at, piece_));
-    held_.reset();
-    piece = piece_;
-  }
+  SHOAL_ASSIGN_OR_RETURN(const BytesView piece, Spooled(begin % content->spool_bytes, end - begin));
   const MutexLock lock(state.mutex);
   if (!state.failed.ok()) return state.failed;
-  given_ += piece.size();
-  state.Give(*content, given_, size_);
+  state.Give(*content, piece.size(), size_);
+  return piece;
+}
+
+absl::StatusOr<PartedSource::Piece> PartJoin::NextOfAny() {
+  State& state = *state_;
+  SHOAL_CHECK(state.as_it_comes);
+  held_.reset();
+  std::shared_ptr<Part::Content> content;
+  uint64_t begin = 0, end = 0;
+  for (;;) {
+    const absl::Status over = over_ == nullptr ? absl::OkStatus() : over_();
+    const MutexLock lock(state.mutex);
+    if (!std::exchange(state.begun, true)) state.read.NotifyAll();
+    state.Release();
+    if (state.given == size_) return PartedSource::Piece{size_, {}};
+    SHOAL_RETURN_IF_ERROR(over);
+    if (!state.failed.ok()) return state.failed;
+    const auto spooled = std::ranges::find_if(
+        state.parts, [](const auto& part) { return part.second->given < part.second->written; });
+    if (spooled != state.parts.end()) {
+      content = spooled->second;
+      begin = content->given;
+      end = content->SpooledEnd();
+      held_ = content->spools.at(begin / content->spool_bytes);
+      break;
+    }
+    if (!state.offers.empty()) {
+      const State::Offer& offer = state.offers.front();
+      state.reading = true;
+      const PartedSource::Piece piece = {offer.content->offset + offer.content->given, offer.piece};
+      offer.content->written += piece.bytes.size();
+      state.Give(*offer.content, piece.bytes.size(), size_);
+      return piece;
+    }
+    state.came.WaitUntil(state.mutex, std::chrono::steady_clock::now() + kLook);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const BytesView piece, Spooled(begin % content->spool_bytes, end - begin));
+  const MutexLock lock(state.mutex);
+  if (!state.failed.ok()) return state.failed;
+  state.Give(*content, piece.size(), size_);
+  return PartedSource::Piece{content->offset + begin, piece};
+}
+
+// Bytes of the spool that is held.
+absl::StatusOr<BytesView> PartJoin::Spooled(uint64_t at, uint64_t bytes) {
+  if (held_->in_memory()) return BytesView(held_->memory()).subspan(at, bytes);
+  piece_.resize(bytes);
+  SHOAL_RETURN_IF_ERROR(held_->Read(at, piece_));
+  held_.reset();
+  return BytesView(piece_);
+}
+
+absl::StatusOr<Bytes> ReadAll(PartedSource& source) {
+  Bytes all(source.size());
+  for (;;) {
+    SHOAL_ASSIGN_OR_RETURN(const PartedSource::Piece piece, source.NextOfAny());
+    if (piece.bytes.empty()) return all;
+    SHOAL_CHECK(piece.offset <= all.size() && piece.bytes.size() <= all.size() - piece.offset);
+    std::ranges::copy(piece.bytes, all.begin() + static_cast<ptrdiff_t>(piece.offset));
+  }
+}
+
+absl::StatusOr<PartedSource::Piece> OnePart::NextOfAny() {
+  SHOAL_ASSIGN_OR_RETURN(const BytesView bytes, whole_->Next());
+  const Piece piece = {given_, bytes};
+  given_ += bytes.size();
   return piece;
 }
 
@@ -189,6 +312,10 @@ absl::Status PartJoin::Part::Take(BytesView piece) {
       written = content_->written;
       if (piece.size() > content_->bytes - written) {
         return absl::InvalidArgumentError("a part of the list is longer than was announced");
+      }
+      if (state.as_it_comes) {
+        if (state.WaitForReader()) return state.HandOver(content_, piece);
+        if (!state.failed.ok()) return state.failed;
       }
       if (state.wanted == content_->offset + written && state.into != nullptr) {
         into = std::exchange(state.into, nullptr);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,17 +18,59 @@
 
 namespace shoal::server {
 
-// Takes the parts of one string at the same time, in any order, and gives the string out in order
-// while it comes. Who sends never waits for another sender, nor for who reads: what cannot be given
-// out yet lies in spools, of the string's size at most; what Next waits for is handed over at once.
-// One thread reads, one for each part writes.
+// A string that comes in parts, each in its order, several at a time, and is read as it comes.
+// Thread-compatible.
+class PartedSource {
+ public:
+  struct Piece {
+    uint64_t offset;  // in the string
+    BytesView bytes;  // of one part; empty once `size` bytes have been handed out
+  };
+  virtual ~PartedSource() = default;
+  virtual uint64_t size() const = 0;
+  // The lengths of the parts, in the order of the string; they add up to size().
+  virtual std::span<const uint64_t> part_bytes() const = 0;
+  // The next bytes of any part that has some. Valid until the next call. After an error, do not
+  // call again.
+  virtual absl::StatusOr<Piece> NextOfAny() = 0;
+};
+// Reads the whole string.
+absl::StatusOr<Bytes> ReadAll(PartedSource& source);
+
+// A string that comes in one part. Does not own `whole`.
+class OnePart final : public PartedSource {
+ public:
+  explicit OnePart(ByteSource* whole) : whole_(whole), bytes_(whole->size()) {}
+  uint64_t size() const override { return bytes_; }
+  std::span<const uint64_t> part_bytes() const override { return {&bytes_, 1}; }
+  absl::StatusOr<Piece> NextOfAny() override;
+
+ private:
+  ByteSource* const whole_;
+  const uint64_t bytes_;
+  uint64_t given_ = 0;
+};
+
+// Takes the parts of one string at the same time, and gives the string out while it comes. One
+// thread reads, one for each part writes.
+//
+// In order, by Next: who sends never waits for another sender, nor for who reads. What cannot be
+// given out yet lies in spools, of the string's size at most; what Next waits for is handed over at
+// once.
+//
+// As it comes, by NextOfAny: who sends waits until its bytes have been read, each in its turn, and
+// nothing lies in spools. But as long as nobody has begun to read, which may be because of those
+// who are to send after this one, who sends waits for a moment only, and then its bytes go to
+// spools.
 class PartJoin final : public ByteSource {
  public:
   class Part;
+  enum class Reading { kInOrder, kAsItComes };
 
   // Of `bytes` in all. `spools` must outlive this object and its parts. Once `over`, asked every
   // tenth of a second while Next waits, returns an error, Next returns that; may be null.
-  PartJoin(uint64_t bytes, SpoolPlace* spools, std::function<absl::Status()> over = nullptr);
+  PartJoin(uint64_t bytes, SpoolPlace* spools, std::function<absl::Status()> over = nullptr,
+           Reading reading = Reading::kInOrder);
   ~PartJoin() override;
 
   // The part of `bytes` from `offset` on: parts must lie within the string and apart from each
@@ -43,16 +86,20 @@ class PartJoin final : public ByteSource {
   bool Stop(const absl::Status& error);
 
   uint64_t size() const override { return size_; }
-  // Waits for the bytes, at most a megabyte. Errors: that of `over` or of Fail; of the spools;
-  // UNAVAILABLE if a part ended early.
+  // Waits for the bytes, at most a megabyte. Only in order (checked). Errors: that of `over` or of
+  // Fail; of the spools; UNAVAILABLE if a part ended early.
   absl::StatusOr<BytesView> Next() override;
+  // The same of any part, at most a megabyte or what it took at once; only as it comes (checked).
+  absl::StatusOr<PartedSource::Piece> NextOfAny();
+  // To be called by who reads, which then reads no more. Fails the join.
+  void Drop();
 
  private:
   struct State;
+  absl::StatusOr<BytesView> Spooled(uint64_t at, uint64_t bytes);
   const uint64_t size_;
   const std::function<absl::Status()> over_;
   const std::shared_ptr<State> state_;
-  uint64_t given_ = 0;
   Bytes piece_;
   std::shared_ptr<Spool> held_;  // has what Next returned last, if that is in no piece_
 };
@@ -64,8 +111,8 @@ class PartJoin::Part {
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
 
-  // Takes the next bytes. INVALID_ARGUMENT beyond the end of the part; errors of the spool; the
-  // error that ended the join.
+  // Takes the next bytes. Waits where the join says so. INVALID_ARGUMENT beyond the end of the
+  // part; errors of the spool; the error that ended the join.
   absl::Status Take(BytesView piece);
   bool complete() const;
 

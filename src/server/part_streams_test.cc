@@ -182,6 +182,137 @@ TEST(PartJoinTest, WhoeverWaitsHearsOfTheEnd) {
   EXPECT_FALSE(part->Take(Bytes(1)).ok());
 }
 
+// Three parts of 1,000,000 bytes, each sent by a thread of its own once Begin says so, and a short
+// one.
+class PartsAsTheyComeTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kMemory = uint64_t{1} << 30;
+  static constexpr uint64_t kPart = 1'000'000, kShort = 100;
+
+  ~PartsAsTheyComeTest() override {
+    for (std::thread& sender : senders_) sender.join();
+  }
+  // Sends part `number`; its pieces have other lengths than those of other parts.
+  void Begin(uint64_t number) {
+    const std::shared_ptr<PartJoin::Part> part = *join_->Begin(number * kPart, kPart);
+    senders_.emplace_back([this, number, part] {
+      SHOAL_EXPECT_OK(
+          TakeIn(*part, BytesView(all_).subspan(number * kPart, kPart), 50'000 + 7'000 * number));
+    });
+  }
+  // From then on everybody knows that somebody reads: the short part has been.
+  void BeginToRead() {
+    const std::shared_ptr<PartJoin::Part> part = *join_->Begin(3 * kPart, kShort);
+    senders_.emplace_back(
+        [this, part] { SHOAL_EXPECT_OK(part->Take(BytesView(all_).last(kShort))); });
+    Next();
+  }
+  // The next piece, which goes to its place in got_. The number of its part.
+  uint64_t Next() {
+    const absl::StatusOr<PartedSource::Piece> piece = join_->NextOfAny();
+    SHOAL_EXPECT_OK(piece.status());
+    if (!piece.ok() || piece->bytes.empty()) return kEnd;
+    std::ranges::copy(piece->bytes, got_.begin() + static_cast<ptrdiff_t>(piece->offset));
+    return piece->offset / kPart;
+  }
+  static constexpr uint64_t kEnd = ~uint64_t{0};
+
+  const Bytes all_ = Numbers(3 * kPart + kShort);
+  Bytes got_ = Bytes(3 * kPart + kShort);
+  SpoolPlace spools_{TempDirectory(), kMemory};
+  std::optional<PartJoin> join_{std::in_place, 3 * kPart + kShort, &spools_, nullptr,
+                                PartJoin::Reading::kAsItComes};
+  std::vector<std::thread> senders_;
+};
+
+// Once somebody reads, each part is read while it comes, whatever lacks in front of it, and nothing
+// is copied.
+TEST_F(PartsAsTheyComeTest, NoPartWaitsForAnotherAndNothingLiesInASpool) {
+  BeginToRead();
+  Begin(2);
+  Begin(1);
+  int pieces = 0;
+  for (uint64_t part = Next(); part != kEnd; part = Next()) {
+    EXPECT_EQ(spools_.free_bytes(), kMemory);
+    if (++pieces == 10) Begin(0);
+    EXPECT_TRUE(part != 0 || pieces > 10);
+  }
+  EXPECT_EQ(got_, all_);
+}
+
+// Who sends to somebody who does not read yet is not held up: others may have to send first.
+TEST_F(PartsAsTheyComeTest, WhatComesBeforeAnybodyReadsIsTaken) {
+  for (const uint64_t part : {2, 0}) Begin(part);
+  for (std::thread& sender : senders_) sender.join();
+  senders_.clear();
+  EXPECT_LT(spools_.free_bytes(), kMemory);
+  Begin(1);
+  BeginToRead();
+  while (Next() != kEnd) {
+  }
+  EXPECT_EQ(got_, all_);
+  EXPECT_EQ(spools_.free_bytes(), kMemory);
+}
+
+// What is handed over stays where it is until it has been read.
+TEST_F(PartsAsTheyComeTest, WhoSendsWaitsUntilItsBytesWereRead) {
+  BeginToRead();
+  const std::shared_ptr<PartJoin::Part> part = *join_->Begin(0, kPart);
+  std::atomic<bool> returned = false;
+  senders_.emplace_back([&] {
+    Bytes piece(100, 7);
+    SHOAL_EXPECT_OK(part->Take(piece));
+    returned = true;
+    std::ranges::fill(piece, uint8_t{0});
+    EXPECT_THAT(part->Take(piece), StatusIs(absl::StatusCode::kAborted, "over"));
+  });
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartedSource::Piece piece, join_->NextOfAny());
+  EXPECT_EQ(piece.offset, 0u);
+  // Not even an error lets it go.
+  join_->Fail(absl::AbortedError("over"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(returned);
+  EXPECT_EQ(Bytes(piece.bytes.begin(), piece.bytes.end()), Bytes(100, 7));
+  EXPECT_THAT(join_->NextOfAny(), StatusIs(absl::StatusCode::kAborted, "over"));
+  for (std::thread& sender : senders_) sender.join();
+  senders_.clear();
+  EXPECT_TRUE(returned);
+}
+
+// Whoever waits for its turn hears that nobody reads any more.
+TEST_F(PartsAsTheyComeTest, WhoWaitsForAReaderHearsOfTheEnd) {
+  BeginToRead();
+  const std::shared_ptr<PartJoin::Part> first = *join_->Begin(0, kPart);
+  const std::shared_ptr<PartJoin::Part> second = *join_->Begin(kPart, kPart);
+  const auto send = [&](const std::shared_ptr<PartJoin::Part>& part) {
+    senders_.emplace_back([part] {
+      absl::Status taken;
+      while (taken.ok()) taken = part->Take(Bytes(100));
+      EXPECT_THAT(taken, StatusIs(absl::StatusCode::kCancelled, "nobody reads"));
+    });
+  };
+  send(first);
+  send(second);
+  SHOAL_EXPECT_OK(join_->NextOfAny().status());
+  SHOAL_EXPECT_OK(join_->NextOfAny().status());
+  join_.reset();
+}
+
+TEST_F(PartsAsTheyComeTest, APartThatBreaksOffEndsTheString) {
+  (*join_->Begin(0, 10)).reset();
+  EXPECT_THAT(join_->NextOfAny(), StatusIs(absl::StatusCode::kUnavailable, "broke off"));
+}
+
+TEST(OnePartTest, IsReadInOrder) {
+  const Bytes all = Numbers(1000);
+  BytesSource whole(all);
+  OnePart source(&whole);
+  EXPECT_EQ(source.size(), 1000u);
+  EXPECT_EQ(source.part_bytes().size(), 1u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes got, ReadAll(source));
+  EXPECT_EQ(got, all);
+}
+
 TEST(SplitSourceTest, PartsAreReadOneAfterTheOther) {
   const Bytes all = Numbers(1000);
   const std::vector<uint64_t> sizes = {0, 10, 0, 490, 500};

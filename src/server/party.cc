@@ -1591,6 +1591,12 @@ absl::Status Party::OpenRound::KeepTerm(const Party& party, const RoundKeys& rou
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round_id,
                                                              ByteSource& answers) {
+  OnePart whole(&answers);
+  return Answers(round_id, whole);
+}
+
+absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round_id,
+                                                             PartedSource& answers) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   absl::Status agreed;
@@ -1600,7 +1606,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointer& open,
-                                                               ByteSource& answers,
+                                                               PartedSource& answers,
                                                                absl::Status& agreed) {
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   const Resources resources = ResourcesFor(*open);
@@ -1620,20 +1626,22 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointe
     // A list of a wrong length is refused, not committed to.
     SHOAL_ASSIGN_OR_RETURN(queried.intake,
                            AnswerIntake::Begin(keys->context, queried.queries, *queried.forwarding,
-                                               answers.size(), resources));
-    SHOAL_ASSIGN_OR_RETURN(content, PartyContent::OfList(mac, answers.size(), *resources.machines));
+                                               answers.part_bytes(), resources));
+    SHOAL_ASSIGN_OR_RETURN(content,
+                           PartyContent::OfParts(mac, answers.part_bytes(), *resources.machines));
   }
   // Releases `work` while the next piece is on its way.
   absl::Status broke_off;
   for (;;) {
-    const absl::StatusOr<BytesView> piece = answers.Next();
+    const absl::StatusOr<PartedSource::Piece> piece = answers.NextOfAny();
     broke_off = piece.status();
-    if (!piece.ok() || piece->empty()) break;
+    if (!piece.ok() || piece->bytes.empty()) break;
     const Working working(*open);
     SHOAL_RETURN_IF_ERROR(open->CheckGeneration(generation));
     const StageTimer timer;
-    SHOAL_RETURN_IF_ERROR(std::get<OpenRound::Queried>(open->held).intake->Take(*piece));
-    content->Update(*piece, *resources.pool);
+    auto& queried = std::get<OpenRound::Queried>(open->held);
+    SHOAL_RETURN_IF_ERROR(queried.intake->TakeAt(piece->offset, piece->bytes));
+    content->UpdateAt(piece->offset, piece->bytes, *resources.pool);
     timer.AddTo(report);
   }
   if (open->machines == nullptr) SHOAL_RETURN_IF_ERROR(broke_off);

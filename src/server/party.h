@@ -52,6 +52,7 @@
 #include "src/server/journal.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
+#include "src/server/part_streams.h"
 #include "src/server/round_context.h"
 #include "src/server/round_stage.h"
 #include "src/server/slices.h"
@@ -298,6 +299,9 @@ class Party {
   // (round_memory.h), and may outlive the round.
   absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(const Digest& round_id,
                                                         ByteSource& answers);
+  // The same of answers that come in parts, which it takes as they come.
+  absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(const Digest& round_id,
+                                                        PartedSource& answers);
   // At the backend: takes queries and returns the answers for the previous party.
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const Digest& round_id,
                                                             QueriesIn queries,
@@ -367,7 +371,7 @@ class Party {
       absl::StatusOr<std::shared_ptr<Intake>> begun, ByteSource& list);
   // Answers, with the error that all machines return, if it is one, in `agreed`.
   absl::StatusOr<std::unique_ptr<AnswerSource>> AnswersOf(const RoundPointer& open,
-                                                          ByteSource& answers,
+                                                          PartedSource& answers,
                                                           absl::Status& agreed);
   absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
   // FAILED_PRECONDITION unless `epoch` is the newest one.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -93,6 +94,42 @@ void PartyContent::Update(BytesView piece, ThreadPool& pool) {
   }
 }
 
+absl::StatusOr<PartyContent> PartyContent::OfParts(const ContentMac& mac,
+                                                   std::span<const uint64_t> part_bytes,
+                                                   Machines& machines) {
+  const uint64_t bytes = std::accumulate(part_bytes.begin(), part_bytes.end(), uint64_t{0});
+  SHOAL_ASSIGN_OR_RETURN(PartyContent content, OfList(mac, bytes, machines));
+  uint64_t begun = 0;
+  for (const uint64_t part : part_bytes) {
+    if (part == 0) continue;
+    const uint64_t first = content.runs_[content.mine_[0]].begin;
+    content.coming_.push_back({begun, begun + part, ContentMac::Stream(mac, first + begun)});
+    begun += part;
+  }
+  return content;
+}
+
+void PartyContent::UpdateAt(uint64_t offset, BytesView piece, ThreadPool& pool) {
+  const auto part = std::ranges::find_if(coming_, [&](const Coming& each) {
+    return each.next == offset && each.end - each.next >= piece.size();
+  });
+  SHOAL_CHECK(part != coming_.end());
+  part->stream.Update(piece, pool);
+  part->next += piece.size();
+}
+
+void PartyContent::JoinComing() {
+  if (coming_.empty()) return;
+  SHOAL_CHECK(at_ == 0 && taken_ == 0);
+  for (size_t i = 0; i < coming_.size(); ++i) {
+    SHOAL_CHECK(coming_[i].next == coming_[i].end);
+    if (i > 0) coming_[0].stream.Join(std::move(coming_[i].stream));
+  }
+  streams_[0] = std::move(coming_[0].stream);
+  at_ = 1;
+  coming_.clear();
+}
+
 absl::Status PartyContent::GiveHeads(Machines& machines) {
   // The first bytes of a run whose chunk began in run `owner`.
   struct Head {
@@ -139,6 +176,7 @@ absl::Status PartyContent::GiveHeads(Machines& machines) {
 }
 
 absl::Status PartyContent::TryCommit(const StoreDigest& store, Machines& machines) {
+  JoinComing();
   SHOAL_CHECK(at_ == streams_.size());
   SHOAL_RETURN_IF_ERROR(GiveHeads(machines));
   const uint32_t rank = machines.rank(), count = machines.count();

@@ -60,8 +60,16 @@ class PartyContent {
   static absl::StatusOr<PartyContent> OfList(const ContentMac& mac, uint64_t bytes,
                                              machines::Machines& machines);
 
+  // The same where this machine's part comes in several, of these lengths, at the same time.
+  static absl::StatusOr<PartyContent> OfParts(const ContentMac& mac,
+                                              std::span<const uint64_t> part_bytes,
+                                              machines::Machines& machines);
+
   // The next bytes of this machine's parts, one after the other. No more than they have (checked).
   void Update(BytesView piece, ThreadPool& pool);
+  // After OfParts: the next bytes of one of the parts, which begin at `offset` of this machine's
+  // (checked).
+  void UpdateAt(uint64_t offset, BytesView piece, ThreadPool& pool);
 
   // Once everything was taken (checked), at all machines: returns when the head has stored the
   // digest. Errors of `store` and of Machines; then this machine gives up. Before the digest is
@@ -74,6 +82,7 @@ class PartyContent {
                                                 machines::Machines& machines);
   absl::Status TryCommit(const StoreDigest& store, machines::Machines& machines);
   absl::Status GiveHeads(machines::Machines& machines);
+  void JoinComing();
 
   struct Run {
     Part part;
@@ -85,6 +94,12 @@ class PartyContent {
   std::vector<size_t> mine_;                 // the runs that they belong to
   size_t at_ = 0;                            // the stream that takes the next byte
   uint64_t taken_ = 0;                       // of its run
+  // After OfParts, until all has come: the parts that are not empty.
+  struct Coming {
+    uint64_t next, end;  // bytes of this machine's part
+    ContentMac::Stream stream;
+  };
+  std::vector<Coming> coming_;
 };
 
 // Commits to a batch of queries, whose content is the encoding of the whole batch. `encoded` is

@@ -187,21 +187,54 @@ class TestParty {
 
   absl::Status TakeAnswers(BytesView mine, Machine& machine, Machines& all,
                            std::optional<AnswerIntake>& intake) const {
-    SHOAL_ASSIGN_OR_RETURN(intake,
-                           AnswerIntake::Begin(context, machine.queries, machine.forwarding,
-                                               machine.forwarding.count * context.answer_bytes,
-                                               machine.resources(all)));
-    for (size_t at = 0; at < mine.size(); at += 10'007) {
-      SHOAL_RETURN_IF_ERROR(
-          intake->Take(mine.subspan(at, std::min<size_t>(10'007, mine.size() - at))));
+    const std::vector<uint64_t> parts =
+        PartsOf(machine.forwarding.count * context.answer_bytes, all);
+    SHOAL_ASSIGN_OR_RETURN(intake, AnswerIntake::Begin(context, machine.queries, machine.forwarding,
+                                                       parts, machine.resources(all)));
+    return InPieces(mine, parts, [&](uint64_t offset, BytesView piece) {
+      return parts.size() == 1 ? intake->Take(piece) : intake->TakeAt(offset, piece);
+    });
+  }
+  // How a machine's answers come: at one of several, in parts at the same time.
+  std::vector<uint64_t> PartsOf(uint64_t bytes, const Machines& all) const {
+    if (all.count() == 1) return {bytes};
+    const uint64_t third = bytes / context.answer_bytes / 3 * context.answer_bytes;
+    return {0, third, 0, third, bytes - 2 * third, 0};
+  }
+  // Of each part a piece in turn, the last part first.
+  static absl::Status InPieces(
+      BytesView mine, const std::vector<uint64_t>& parts,
+      const std::function<absl::Status(uint64_t offset, BytesView piece)>& take) {
+    std::vector<uint64_t> begins = {0};
+    for (const uint64_t part : parts) begins.push_back(begins.back() + part);
+    for (uint64_t at = 0; at < mine.size(); at += 10'007) {
+      for (size_t p = parts.size(); p-- > 0;) {
+        const uint64_t offset = begins[p] + at, end = std::min(begins[p + 1], mine.size());
+        if (offset >= end) continue;
+        SHOAL_RETURN_IF_ERROR(
+            take(offset, mine.subspan(offset, std::min<uint64_t>(10'007, end - offset))));
+      }
     }
     return absl::OkStatus();
+  }
+  absl::Status CommitAnswers(BytesView mine, Journal& journal, Machine& machine,
+                             Machines& all) const {
+    constexpr Content kContent = Content::kAnswersInput;
+    const std::vector<uint64_t> parts = PartsOf(mine.size(), all);
+    if (parts.size() == 1) return CommitList(kContent, mine, journal, machine, all);
+    const ContentMac mac(secrets.ContentKey(), ContentName(kContent));
+    SHOAL_ASSIGN_OR_RETURN(PartyContent content, PartyContent::OfParts(mac, parts, all));
+    SHOAL_RETURN_IF_ERROR(InPieces(mine, parts, [&](uint64_t offset, BytesView piece) {
+      content.UpdateAt(offset, piece, machine.pool);
+      return absl::OkStatus();
+    }));
+    return content.Commit(Store(journal, kContent), all);
   }
   // Takes the next party's answers, and makes those for the previous one.
   absl::Status Answers(BytesView mine, Journal& journal, Machine& machine, Machines& all) const {
     std::optional<AnswerIntake> intake;
     SHOAL_RETURN_IF_ERROR(TakeAnswers(mine, machine, all, intake));
-    SHOAL_RETURN_IF_ERROR(CommitList(Content::kAnswersInput, mine, journal, machine, all));
+    SHOAL_RETURN_IF_ERROR(CommitAnswers(mine, journal, machine, all));
     SHOAL_ASSIGN_OR_RETURN(auto source,
                            ReturnAnswers(context, secrets, machine.material, machine.queries,
                                          *std::move(intake), machine.resources(all)));

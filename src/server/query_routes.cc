@@ -9,7 +9,6 @@
 #include "src/machines/load_bound.h"
 #include "src/machines/machines.h"
 #include "src/server/machine_messages.h"
-#include "src/server/offline.h"
 #include "src/server/record_cutter.h"
 #include "src/sharing/sharing.h"
 
@@ -22,6 +21,32 @@ using machines::Machines;
 constexpr size_t kBlock = 1 << 14;
 // A place and a tally.
 constexpr size_t kRecordBytes = 4 + 4;
+
+// Finds out which machine owns a place, in a few steps however many machines there are.
+class Owners {
+ public:
+  // Machine j owns the places from starts[j] to starts[j + 1] - 1.
+  explicit Owners(std::span<const uint64_t> starts) : starts_(starts) {
+    while (starts.back() >> shift_ >= kBlocks) ++shift_;
+    uint32_t owner = 0;
+    for (uint64_t place = 0; place < starts.back(); place += uint64_t{1} << shift_) {
+      while (place >= starts[owner + 1]) ++owner;
+      first_.push_back(owner);
+    }
+  }
+  uint32_t Of(uint32_t place) const {
+    SHOAL_CHECK(place < starts_.back());
+    uint32_t owner = first_[place >> shift_];
+    while (place >= starts_[owner + 1]) ++owner;
+    return owner;
+  }
+
+ private:
+  static constexpr uint64_t kBlocks = 4096;  // more of them than borders between machines
+  const std::span<const uint64_t> starts_;
+  int shift_ = 0;
+  std::vector<uint32_t> first_;  // of each block of places, the machine that owns the first one
+};
 
 }  // namespace
 
@@ -39,13 +64,13 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
   SHOAL_CHECK(starts.size() == count + 1 && slices.size() == count + 1);
   ThreadPool& pool = *resources.pool;
   const size_t used = queries.positions.size(), blocks = (used + kBlock - 1) / kBlock;
+  const Owners owners(starts);
   // Calls visit(i, owner) for the living queries of a block whose places are other machines'.
   const auto visit_others = [&](size_t block, const auto& visit) {
     for (size_t i = block * kBlock; i < std::min(used, (block + 1) * kBlock); ++i) {
       const uint32_t place = material.target[queries.positions[i]];
       if (place == OnlineMaterial::kDead) continue;
-      const auto owner =
-          static_cast<uint32_t>(std::ranges::upper_bound(starts, place) - starts.begin()) - 1;
+      const uint32_t owner = owners.Of(place);
       if (owner != rank) visit(i, owner);
     }
   };
@@ -141,8 +166,9 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
   return routes;
 }
 
-absl::Status QueryRoutes::Return(std::span<shuffle::Scatter> others, shuffle::Scatter& own,
-                                 size_t answer_bytes, const Resources& resources) const {
+absl::Status QueryRoutes::Return(std::span<const std::unique_ptr<ByteSource>> others,
+                                 shuffle::Scatter& own, size_t answer_bytes,
+                                 const Resources& resources) const {
   Machines& machines = *resources.machines;
   const uint32_t count = machines.count();
   if (count == 1) return absl::OkStatus();
@@ -151,14 +177,11 @@ absl::Status QueryRoutes::Return(std::span<shuffle::Scatter> others, shuffle::Sc
     RecordCutter cutter;
     uint64_t taken = 0;
   };
-  std::vector<OrderedList> sources;
   std::vector<Machines::Outgoing> outgoing;
   std::vector<uint64_t> most_bytes;
   std::vector<Incoming> incoming;
-  sources.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
-    sources.emplace_back(std::move(others[i]), resources.pool);
-    outgoing.push_back({&sources[i], most_from_[i] * answer_bytes});
+    outgoing.push_back({others[i].get(), most_from_[i] * answer_bytes});
     most_bytes.push_back(most_to_[i] * answer_bytes);
     incoming.push_back({RecordCutter(sent_[i].size(), answer_bytes)});
   }

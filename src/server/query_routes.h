@@ -17,11 +17,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
 #include "src/base/secret.h"
 #include "src/server/forward_memory.h"
 #include "src/server/online_material.h"
@@ -48,10 +50,10 @@ class QueryRoutes {
   // How many queries came from each machine, by rank; empty for one machine.
   const SecretVector<uint64_t>& came() const { return came_; }
 
-  // Sends the answers back: others[i] holds those to what came from machine i, in the order in
+  // Sends the answers back: others[i] gives those to what came from machine i, in the order in
   // which it came. Puts answers that come to the numbers of this machine's queries. Returns when
-  // all machines have all of theirs. Uses up `others`. Errors as Forward, and those of the spools.
-  absl::Status Return(std::span<shuffle::Scatter> others, shuffle::Scatter& own,
+  // all machines have all of theirs. Errors as Forward, and those of the sources.
+  absl::Status Return(std::span<const std::unique_ptr<ByteSource>> others, shuffle::Scatter& own,
                       size_t answer_bytes, const Resources& resources) const;
 
  private:

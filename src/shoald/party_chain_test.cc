@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,11 +80,40 @@ class CapturingSource final : public ByteSource {
   Bytes bytes_;
 };
 
-class BrokenSource final : public ByteSource {
+// The same of answers that are read as they come.
+class CapturingParts final : public server::PartedSource {
+ public:
+  CapturingParts(std::unique_ptr<server::PartedSource> from, std::optional<Bytes>* whole)
+      : from_(std::move(from)), whole_(whole), bytes_(from_->size()) {
+    whole_->reset();
+    if (bytes_.empty()) whole_->emplace();
+  }
+  uint64_t size() const override { return from_->size(); }
+  std::span<const uint64_t> part_bytes() const override { return from_->part_bytes(); }
+  absl::StatusOr<Piece> NextOfAny() override {
+    auto piece = from_->NextOfAny();
+    if (piece.ok() && !piece->bytes.empty()) {
+      std::ranges::copy(piece->bytes, bytes_.begin() + static_cast<ptrdiff_t>(piece->offset));
+      came_ += piece->bytes.size();
+      if (came_ == size()) *whole_ = bytes_;
+    }
+    return piece;
+  }
+
+ private:
+  const std::unique_ptr<server::PartedSource> from_;
+  std::optional<Bytes>* const whole_;
+  Bytes bytes_;
+  uint64_t came_ = 0;
+};
+
+class BrokenSource final : public ByteSource, public server::PartedSource {
  public:
   explicit BrokenSource(uint64_t size) : size_(size) {}
   uint64_t size() const override { return size_; }
+  std::span<const uint64_t> part_bytes() const override { return {&size_, 1}; }
   absl::StatusOr<BytesView> Next() override { return absl::UnavailableError("the link broke"); }
+  absl::StatusOr<Piece> NextOfAny() override { return Next().status(); }
 
  private:
   const uint64_t size_;
@@ -117,12 +147,15 @@ class Tap final : public server::Link {
     sent_->queries = queries;
     return Back(to_->Online(id, std::move(queries)));
   }
-  absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& id, const Mine& mine,
-                                                        const wire::QueryBatch& queries) override {
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> OnlineRun(
+      const Digest& id, const Mine& mine, const wire::QueryBatch& queries) override {
     sent_->query_run = mine.run;
     if (Breaks(Call::kOnline)) return absl::UnavailableError("the link broke");
     sent_->queries = wire::EncodeQueryBatch(queries, static_cast<uint32_t>(mine.run.count));
-    return Back(to_->OnlineRun(id, mine, queries));
+    auto answers = to_->OnlineRun(id, mine, queries);
+    if (!answers.ok()) return answers;
+    if (Breaks(Call::kAnswers)) return std::make_unique<BrokenSource>((*answers)->size());
+    return std::make_unique<CapturingParts>(*std::move(answers), &sent_->answers);
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& id) override {
     return to_->Reports(id);

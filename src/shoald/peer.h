@@ -78,10 +78,10 @@ class RemoteLink final : public server::Link {
                           std::unique_ptr<ByteSource> onions) override {
     return runs_.OfflineRun(header, mine, std::move(onions));
   }
-  // `queries` is over the positions of the run. Returns when all machines begin to answer; then
-  // gives the answers to all of them in order, which come from all machines at the same time.
-  absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& round_id, const Mine& mine,
-                                                        const wire::QueryBatch& queries) override {
+  // `queries` is over the positions of the run. Returns when a machine begins to answer: by then
+  // the machines of its party have all queries.
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> OnlineRun(
+      const Digest& round_id, const Mine& mine, const wire::QueryBatch& queries) override {
     return runs_.OnlineRun(round_id, mine, queries);
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;

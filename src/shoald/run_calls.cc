@@ -1,6 +1,7 @@
 #include "src/shoald/run_calls.h"
 
 #include <chrono>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -92,20 +93,37 @@ absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& 
 }
 
 // The answers to the queries of a run, on their way from several machines.
-class RunCalls::RunAnswers final : public ByteSource {
+class RunCalls::RunAnswers final : public ByteSource, public server::PartedSource {
  public:
-  RunAnswers(uint64_t bytes, SpoolPlace* spools) : join_(bytes, spools) {}
+  RunAnswers(uint64_t bytes, SpoolPlace* spools, server::PartJoin::Reading reading)
+      : join_(bytes, spools, nullptr, reading) {}
   ~RunAnswers() override {
     dropped_ = true;
-    join_.Fail(absl::CancelledError("the answers are not read any more"));
+    join_.Drop();
     calls_.Wait();
   }
   uint64_t size() const override { return join_.size(); }
-  absl::StatusOr<BytesView> Next() override { return join_.Next(); }
+  std::span<const uint64_t> part_bytes() const override { return part_bytes_; }
+  absl::StatusOr<BytesView> Next() override {
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, join_.Next());
+    if (piece.empty()) SHOAL_RETURN_IF_ERROR(WaitForAll());
+    return piece;
+  }
+  absl::StatusOr<Piece> NextOfAny() override {
+    SHOAL_ASSIGN_OR_RETURN(const Piece piece, join_.NextOfAny());
+    if (piece.bytes.empty()) SHOAL_RETURN_IF_ERROR(WaitForAll());
+    return piece;
+  }
 
-  server::PartJoin& join() { return join_; }
   bool given_up() const { return dropped_ || error_.failed() || others_failed_; }
-  // Counts towards Wait, whether it succeeds or not. After an error nothing more can be read.
+  // The next part, of so many bytes. To be called before anything is read.
+  absl::StatusOr<std::unique_ptr<server::PartJoin::Part>> Begin(uint64_t bytes) {
+    SHOAL_ASSIGN_OR_RETURN(auto part, join_.Begin(begun_, bytes));
+    part_bytes_.push_back(bytes);
+    begun_ += bytes;
+    return part;
+  }
+  // After an error of the call nothing more can be read.
   void Spawn(std::function<absl::Status(const std::function<void()>& answered)> call) {
     const MutexLock lock(mutex_);
     ++waiting_;
@@ -115,6 +133,7 @@ class RunCalls::RunAnswers final : public ByteSource {
         if (std::exchange(counted, true)) return;
         const MutexLock counting(mutex_);
         --waiting_;
+        answered_ = true;
         changed_.NotifyAll();
       };
       const absl::Status done = call(answered);
@@ -126,10 +145,10 @@ class RunCalls::RunAnswers final : public ByteSource {
       answered();
     });
   }
-  // Waits until all machines answer, or one has failed; or another of this party's calls has.
-  absl::Status Wait(const std::function<bool()>& others_failed) {
+  // Waits until a machine answers, or one has failed; or another of this party's calls has.
+  absl::Status WaitForFirst(const std::function<bool()>& others_failed) {
     const MutexLock lock(mutex_);
-    while (waiting_ > 0 && !error_.failed()) {
+    while (waiting_ > 0 && !answered_ && !error_.failed()) {
       changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLook);
       if (others_failed && others_failed()) others_failed_ = true;
     }
@@ -137,12 +156,22 @@ class RunCalls::RunAnswers final : public ByteSource {
   }
 
  private:
+  // Also those whose parts are empty: a call that was dropped would end the ones after it.
+  absl::Status WaitForAll() {
+    const MutexLock lock(mutex_);
+    while (waiting_ > 0 && !error_.failed()) changed_.Wait(mutex_);
+    return error_.Get();
+  }
+
   server::PartJoin join_;
+  std::vector<uint64_t> part_bytes_;
+  uint64_t begun_ = 0;
   std::atomic<bool> dropped_ = false, others_failed_ = false;
   FirstError error_;
   Mutex mutex_;
   CondVar changed_;
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;  // a call has been, or has failed
   TaskGroup calls_;
 };
 
@@ -172,22 +201,25 @@ absl::Status RunCalls::FetchPart(const Digest& round_id, const wire::OnlineReque
   }
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::OnlineRun(const Digest& round_id,
-                                                                const Mine& mine,
-                                                                const wire::QueryBatch& queries) {
+absl::StatusOr<std::unique_ptr<server::PartedSource>> RunCalls::OnlineRun(
+    const Digest& round_id, const Mine& mine, const wire::QueryBatch& queries) {
+  return Ask(round_id, mine, queries, server::PartJoin::Reading::kAsItComes);
+}
+
+absl::StatusOr<std::unique_ptr<RunCalls::RunAnswers>> RunCalls::Ask(
+    const Digest& round_id, const Mine& mine, const wire::QueryBatch& queries,
+    server::PartJoin::Reading reading) {
   SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, options_.answer_bytes(round_id));
-  auto answers =
-      std::make_unique<RunAnswers>(queries.positions.size() * answer_bytes, options_.spools);
+  auto answers = std::make_unique<RunAnswers>(queries.positions.size() * answer_bytes,
+                                              options_.spools, reading);
   const auto cancelled = [raw = answers.get(), over = Over(round_id)] {
     return raw->given_up() || over();
   };
-  uint64_t offset = 0;
   for (const server::Shipment& shipment :
        server::Shipments(mine.run, mine.rank, options_.machines)) {
     const wire::QueryBatch batch = server::CutBatch(queries, mine.run, shipment.part);
     const uint64_t expected = batch.positions.size() * answer_bytes;
-    SHOAL_ASSIGN_OR_RETURN(auto part, answers->join().Begin(offset, expected));
-    offset += expected;
+    SHOAL_ASSIGN_OR_RETURN(auto part, answers->Begin(expected));
     wire::OnlineRequest request;
     request.set_round_id(ToString(round_id));
     *request.mutable_part() = WirePart(mine, shipment);
@@ -198,7 +230,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::OnlineRun(const Digest& ro
           return FetchPart(round_id, request, encoded, expected, cancelled, answered, *part);
         });
   }
-  SHOAL_RETURN_IF_ERROR(answers->Wait(mine.given_up));
+  // A machine answers once its party's machines have all parts of all calls, and agree.
+  SHOAL_RETURN_IF_ERROR(answers->WaitForFirst(mine.given_up));
   return answers;
 }
 
@@ -228,7 +261,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::Online(const Digest& round
   }
   SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
                          wire::DecodeQueryBatch(queries, static_cast<uint32_t>(records)));
-  return OnlineRun(round_id, {0, ++attempts_, {records, 0, records}}, batch);
+  return Ask(round_id, {0, ++attempts_, {records, 0, records}}, batch,
+             server::PartJoin::Reading::kInOrder);
 }
 
 }  // namespace shoal::shoald

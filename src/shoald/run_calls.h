@@ -52,8 +52,9 @@ class RunCalls {
   // As those of server::Link.
   absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
                           std::unique_ptr<ByteSource> onions);
-  absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& round_id, const Mine& mine,
-                                                        const wire::QueryBatch& queries);
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> OnlineRun(const Digest& round_id,
+                                                                  const Mine& mine,
+                                                                  const wire::QueryBatch& queries);
   // The same for the whole of a list, from a party of one machine. Online: FAILED_PRECONDITION
   // unless the list was sent.
   absl::Status Offline(const wire::SignedHeader& header, std::unique_ptr<ByteSource> onions);
@@ -64,6 +65,9 @@ class RunCalls {
   std::function<bool()> Over(const Digest& round_id) const {
     return [this, round_id] { return !options_.answer_bytes(round_id).ok(); };
   }
+  absl::StatusOr<std::unique_ptr<RunAnswers>> Ask(const Digest& round_id, const Mine& mine,
+                                                  const wire::QueryBatch& queries,
+                                                  server::PartJoin::Reading reading);
   // A call of OnlineRun: gives the answers to `part`.
   absl::Status FetchPart(const Digest& round_id, const wire::OnlineRequest& request, Bytes queries,
                          uint64_t expected, const std::function<bool()>& cancelled,

@@ -51,9 +51,8 @@ class SimulatedLink final : public server::Link {
                           std::unique_ptr<ByteSource> onions) override {
     return runs_.OfflineRun(header, mine, std::move(onions));
   }
-  absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& round_id,
-                                                        const server::Mine& mine,
-                                                        const wire::QueryBatch& queries) override {
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> OnlineRun(
+      const Digest& round_id, const server::Mine& mine, const wire::QueryBatch& queries) override {
     return runs_.OnlineRun(round_id, mine, queries);
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;

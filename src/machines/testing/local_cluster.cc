@@ -180,7 +180,7 @@ uint64_t LocalCluster::Wait(uint32_t rank, Seen& seen) {
   State& state = states_[rank];
   ++state.waits;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
-  while (state.changes == seen.own && changed_.WaitUntil(mutex_, deadline)) {
+  while (state.changes == seen.own && state.changed.WaitUntil(mutex_, deadline)) {
   }
   const bool moved = changes_ != seen.all;
   seen = {.own = state.changes, .all = changes_};
@@ -203,7 +203,7 @@ void LocalCluster::EndLocked() {
 void LocalCluster::ChangeLocked(uint32_t rank) {
   ++states_[rank].changes;
   ++changes_;
-  changed_.NotifyAll();
+  states_[rank].changed.NotifyAll();
 }
 
 }  // namespace shoal::machines::testing

@@ -87,6 +87,7 @@ class LocalCluster {
     uint64_t waits = 0, wait_s = 0;
     bool ended = false;   // it has heard that the job has
     bool silent = false;  // it is dead
+    CondVar changed;
   };
   // What a machine had seen when it last waited: its own changes, and those of all.
   struct Seen {
@@ -110,7 +111,6 @@ class LocalCluster {
   bool impatient_ = false, capturing_ = false;
   uint64_t runs_ = 0;
   mutable Mutex mutex_;
-  CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Pair> pairs_ ABSL_GUARDED_BY(mutex_);
   std::vector<State> states_ ABSL_GUARDED_BY(mutex_);
