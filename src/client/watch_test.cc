@@ -56,7 +56,7 @@ class WatchTest : public ::testing::Test {
     SHOAL_ASSIGN_OR_RETURN(
         live_, LiveDeployment::Open(&frontend_, &frontend_.pins(), &store_, environment_));
     SHOAL_ASSIGN_OR_RETURN(watch_, Watch::Open(path_, environment_));
-    ChainOptions options{.pad_to = 8, .max_attempts = 2, .timeout_s = 60};
+    ChainOptions options{.pad_to = pad_to_, .max_attempts = 2, .timeout_s = 60};
     options.term = watch_->Enrolment(
         max_enrolments, [this]() -> const table::Manifest& { return live_->current().manifest(); });
     SHOAL_ASSIGN_OR_RETURN(
@@ -106,6 +106,7 @@ class WatchTest : public ::testing::Test {
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<ChainClient> chain_;
   std::vector<size_t> wanted_ = {3, 7, 350};
+  uint32_t pad_to_ = 8;
   Digest round_ = {};
   int failed_ = 0;
   uint64_t slept_ms_ = 0;
@@ -135,6 +136,39 @@ TEST_F(WatchTest, AsksOnceAndIsAnsweredAtEveryEpoch) {
   EXPECT_EQ(store_.state().ledger.submissions(), 1u);
   EXPECT_EQ(store_.state().ledger.queries(), 8u);
   EXPECT_EQ(store_.state().enrolments.size(), 1u);
+}
+
+// One key, which the noise of the fake deployment protects.
+class MonthOfRefreshesTest : public WatchTest {
+ protected:
+  MonthOfRefreshesTest() : WatchTest({.refreshes = 30}) {
+    wanted_ = {3};
+    pad_to_ = 1;
+  }
+};
+
+// What `shoal status` and `shoal watch` show of a device: epsilon after a month of refreshes is
+// that after the round in which the device enrolled.
+TEST_F(MonthOfRefreshesTest, EpsilonOfAWholeTermIsThatOfItsRound) {
+  constexpr double kDelta = 1e-2;
+  const auto epsilon = [&] {
+    const absl::StatusOr<TotalLoss> loss = store_.state().ledger.LossAt(kDelta);
+    return loss.ok() ? loss->epsilon : std::nullopt;
+  };
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  const std::optional<double> of_round = epsilon();
+  ASSERT_TRUE(of_round.has_value());
+  EXPECT_GT(*of_round, 0);
+  for (int refresh = 1; refresh <= 30; ++refresh) {
+    Refresh();
+    SHOAL_ASSERT_OK(Start());
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Told> told, Refreshed());
+    EXPECT_EQ(told.size(), 1u) << "refresh " << refresh;
+  }
+  EXPECT_EQ(epsilon(), of_round);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+  EXPECT_EQ(store_.state().ledger.idle_rounds(), 0u);
 }
 
 TEST_F(WatchTest, KeysComeAndGo) {

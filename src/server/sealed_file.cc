@@ -145,6 +145,13 @@ absl::Status SealedFile::Read(uint64_t offset, MutableBytes into, ThreadPool* po
   return pool == nullptr ? open(0, chunks) : pool->TryParallelFor(chunks, kGrain, open);
 }
 
+void SealedFile::WillRead(uint64_t offset, uint64_t bytes) const {
+  const uint64_t first = offset / kChunkBytes, last = (offset + bytes) / kChunkBytes;
+  // Only for speed: whether it helped is not asked.
+  ::posix_fadvise(fd_, static_cast<off_t>(first * kSealedBytes),
+                  static_cast<off_t>((last + 1 - first) * kSealedBytes), POSIX_FADV_WILLNEED);
+}
+
 absl::Status SealedFile::ReadSealed(uint64_t at, MutableBytes into) const {
   while (!into.empty()) {
     const ssize_t now = ::pread(fd_, into.data(), into.size(), static_cast<off_t>(at));

@@ -36,6 +36,8 @@ constexpr absl::string_view kRefreshSuffix = ".refresh";
 constexpr uint64_t kMaxRecordBytes = 1 << 16;
 // Positions whose part of an array is read or written at a time.
 constexpr size_t kPositions = size_t{1} << 16;
+// Bytes of an array that the disk fetches ahead.
+constexpr uint64_t kAheadBytes = 8 << 20;
 constexpr size_t kChunk = 1024;
 // Bytes of answers that a thread makes, masks and digests at a time: they stay in its cache.
 constexpr size_t kChunkBytes = 64 << 10;
@@ -134,6 +136,7 @@ class ArrayReader {
       SHOAL_RETURN_IF_ERROR(file_->Read(at_, into, &pool));
       at_ += into.size();
       left_ -= more;
+      file_->WillRead(at_, std::min<uint64_t>(left_ * sizeof(Value), kAheadBytes));
     }
     const std::span<const Value> out = std::span<const Value>(values_).subspan(given_, count);
     given_ += count;

@@ -149,6 +149,10 @@ absl::Status Scatter::Load(ThreadPool& pool) {
     });
   }
   ++loaded_;
+  const uint64_t next = loaded_ * bucket_places_;
+  if (next < wanted_) {
+    spool_.WillRead(next * entry_bytes(), buckets_[loaded_].written);
+  }
   return absl::OkStatus();
 }
 

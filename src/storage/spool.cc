@@ -238,6 +238,12 @@ absl::Status Spool::Read(uint64_t offset, MutableBytes into, ThreadPool* pool) c
   });
 }
 
+void Spool::WillRead(uint64_t offset, uint64_t bytes) const {
+  if (in_memory()) return;
+  // Only for speed: whether it helped is not asked.
+  ::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+}
+
 absl::Status Spool::ReadOne(uint64_t offset, MutableBytes into) const {
   if (in_memory()) {
     std::copy_n(memory_.data() + offset, into.size(), into.data());

@@ -119,6 +119,9 @@ class Spool {
   // encrypt, decrypt and copy long ranges.
   absl::Status Write(uint64_t offset, BytesView bytes, ThreadPool* pool = nullptr);
   absl::Status Read(uint64_t offset, MutableBytes into, ThreadPool* pool = nullptr) const;
+  // Has the system fetch bytes of a file from the disk that will be read next, while others are
+  // worked on. The range may end after the spool.
+  void WillRead(uint64_t offset, uint64_t bytes) const;
 
  private:
   friend class SpoolPlace;
