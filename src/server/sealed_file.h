@@ -67,8 +67,8 @@ class SealedFile {
 
   // The range is within the file (checked). DATA_LOSS if it is not what was written.
   absl::Status Read(uint64_t offset, MutableBytes into, ThreadPool* pool = nullptr) const;
-  // Has the system fetch bytes from the disk that will be read next, while others are worked on. The
-  // range may end after the file.
+  // Has the system fetch bytes from the disk that will be read next, while others are worked on.
+  // The range may end after the file.
   void WillRead(uint64_t offset, uint64_t bytes) const;
 
  private:
