@@ -100,6 +100,11 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   if (rates.address_onions_kib() < kLeastOnionsKib) {
     return bad("rates: address_onions_kib: at least 4096, as a request may have so many");
   }
+  if (!config.ohttp_socket().empty()) {
+    config.set_ohttp_socket((base / config.ohttp_socket()).lexically_normal().string());
+    // What the system takes.
+    if (config.ohttp_socket().size() > 107) return bad("ohttp_socket: more than 107 characters");
+  }
   if (config.has_tokens()) {
     Tokens& tokens = *config.mutable_tokens();
     if (tokens.issuers().empty()) return bad("tokens: issuers is missing");
@@ -152,6 +157,7 @@ Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster
       .address_requests = static_cast<double>(config.rates().address_requests()),
       .address_onion_bytes = 1024.0 * config.rates().address_onions_kib(),
       .token_onion_bytes = uint64_t{1024} * config.tokens().onions_kib(),
+      .ohttp_socket = config.ohttp_socket(),
   };
 }
 

@@ -21,6 +21,7 @@
 #include "boost/beast/http.hpp"
 #include "boost/beast/websocket.hpp"
 #include "src/base/status_macros.h"
+#include "src/door/ohttp_pipe.h"
 #include "src/door/rate.h"
 #include "src/door/web_stream.h"
 #include "src/net/listen.h"
@@ -55,6 +56,8 @@ constexpr std::chrono::seconds kLongestPause(60);
 constexpr char kCallPath[] = "/v1/call";
 constexpr char kSocketPath[] = "/v1/ws";
 constexpr char kChallengePath[] = "/v1/token-challenge";
+constexpr char kOhttpPath[] = "/v1/ohttp";
+constexpr char kOhttpKeysPath[] = "/v1/ohttp-keys";
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
@@ -211,6 +214,16 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   }
 
  private:
+  // So that Close ends a pipe's calls.
+  class PipeInUse {
+   public:
+    PipeInUse(Session& session, OhttpPipe& pipe) : session_(session) { session_.pipe_ = &pipe; }
+    ~PipeInUse() { session_.pipe_ = nullptr; }
+
+   private:
+    Session& session_;
+  };
+
   const Options& options() const { return door_->options; }
   Figures& figures() const { return *door_->figures; }
   tcp::socket& socket() { return stream_.socket(); }
@@ -227,6 +240,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   void Close() {
     closed_ = true;
     if (call_ != nullptr) call_->Cancel();
+    if (pipe_ != nullptr) pipe_->Close();
     watchdog_.cancel();
     pause_.cancel();
     spending_.cancel();
@@ -373,7 +387,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     Deadline(place_.welcome() ? options().idle_timeout : options().first_request_timeout);
     http::request_parser<http::buffer_body> parser;
     parser.header_limit(kMaxHeadBytes);
-    parser.body_limit(kMaxMessageBytes);
+    parser.body_limit(options().ohttp_socket.empty() ? kMaxMessageBytes : kMaxEncapsulatedBytes);
     const auto [error, size] = co_await http::async_read_header(stream_, buffer_, parser, kUse);
     if (error) {
       if (error == http::error::end_of_stream || closed_) co_return false;
@@ -420,6 +434,28 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       response.set(http::field::www_authenticate, options().tokens->challenges());
       co_return co_await Respond(response, head.keep_alive());
     }
+    if (path == kOhttpPath && head.method() == http::verb::post &&
+        !options().ohttp_socket.empty()) {
+      no = Welcome();
+      if (!no && head[http::field::content_type] != "message/ohttp-req") {
+        no = Malformed("expected message/ohttp-req");
+        no->status = http::status::unsupported_media_type;
+      }
+      if (no) {
+        co_await Refuse(*no);
+        co_return false;
+      }
+      co_return co_await ServeOhttp(parser);
+    }
+    if (path == kOhttpKeysPath && head.method() == http::verb::get &&
+        !options().ohttp_socket.empty()) {
+      no = Welcome();
+      if (no) {
+        co_await Refuse(*no);
+        co_return false;
+      }
+      co_return co_await ServeOhttpKeys(head.keep_alive());
+    }
     if (path == kCallPath && head.method() == http::verb::options) {
       http::response<http::vector_body<uint8_t>> response(http::status::no_content, 11);
       response.set(http::field::access_control_allow_methods, "POST");
@@ -450,23 +486,9 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       if (unsent) co_return false;
     }
     Message message;
-    const Clock::time_point start = Clock::now();
-    Bytes piece(kPieceBytes);
+    const Sink sink = [&](BytesView piece) { return Take(piece, message); };
     std::optional<No> no;
-    while (!no && !parser.is_done()) {
-      Progress(start, message.size());
-      parser.get().body().data = piece.data();
-      parser.get().body().size = piece.size();
-      parser.get().body().more = true;
-      const auto [error, n] = co_await http::async_read(stream_, buffer_, parser, kUse);
-      if (error == http::error::body_limit) {
-        no = TooLarge("the request is too large");
-      } else if (error && error != http::error::need_buffer) {
-        co_return false;
-      } else {
-        no = Take(BytesView(piece).first(piece.size() - parser.get().body().size), message);
-      }
-    }
+    if (!co_await ReadBody(parser, sink, no)) co_return false;
     if (!no) no = Complete(message);
     if (!no) {
       const auto too_fast = TakeOnions(message);
@@ -498,6 +520,137 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     co_return sent;
   }
 
+  // Takes the next bytes of a body, or says why not.
+  using Sink = std::function<std::optional<No>(BytesView)>;
+  // False if the connection has ended.
+  asio::awaitable<bool> ReadBody(http::request_parser<http::buffer_body>& parser, const Sink& sink,
+                                 std::optional<No>& no) {
+    const Clock::time_point start = Clock::now();
+    size_t taken = 0;
+    Bytes piece(kPieceBytes);
+    while (!no && !parser.is_done()) {
+      Progress(start, taken);
+      parser.get().body().data = piece.data();
+      parser.get().body().size = piece.size();
+      parser.get().body().more = true;
+      const auto [error, n] = co_await http::async_read(stream_, buffer_, parser, kUse);
+      if (error == http::error::body_limit) {
+        no = TooLarge("the request is too large");
+      } else if (error && error != http::error::need_buffer) {
+        co_return false;
+      } else {
+        const BytesView bytes = BytesView(piece).first(piece.size() - parser.get().body().size);
+        taken += bytes.size();
+        no = sink(bytes);
+      }
+    }
+    co_return true;
+  }
+
+  // --- Oblivious HTTP ---
+
+  static No NoOhttp(const absl::Status& error) {
+    return {http::status::service_unavailable, Refusal::kNoOhttp, error, 1};
+  }
+
+  asio::awaitable<bool> ServeOhttpKeys(bool keep_alive) {
+    OhttpPipe pipe(stream_.get_executor());
+    const PipeInUse in_use(*this, pipe);
+    Deadline(options().progress_timeout);
+    const absl::StatusOr<Bytes> keys = co_await pipe.Keys(options().ohttp_socket);
+    if (!keys.ok()) {
+      const No no = NoOhttp(keys.status());
+      co_await Refuse(no);
+      co_return false;
+    }
+    http::response<http::vector_body<uint8_t>> response(http::status::ok, 11);
+    response.set(http::field::content_type, "application/ohttp-keys");
+    response.body() = *keys;
+    co_return co_await Respond(response, keep_alive);
+  }
+
+  // What a relay brings. The door sees the relay's address, and nothing of the client's.
+  asio::awaitable<bool> ServeOhttp(http::request_parser<http::buffer_body>& parser) {
+    const bool keep_alive = parser.get().keep_alive();
+    const auto wait = TakeRequest();
+    Bytes request;
+    std::optional<No> no;
+    if (wait > Clock::duration::zero()) no = TooFast(wait);
+    if (!no) {
+      const Sink sink = [&](BytesView piece) -> std::optional<No> {
+        if (!Claim(piece.size())) return NoRoom();
+        Append(request, piece);
+        return std::nullopt;
+      };
+      if (!co_await ReadBody(parser, sink, no)) co_return false;
+    }
+    // To shoal-ohttp it would be a question for the keys.
+    if (!no && request.empty()) no = Malformed("no request");
+    OhttpPipe pipe(stream_.get_executor());
+    const PipeInUse in_use(*this, pipe);
+    absl::StatusOr<OhttpPipe::Opened> opened(absl::UnavailableError("not asked"));
+    if (!no) {
+      Deadline(options().progress_timeout);
+      opened = co_await pipe.Open(options().ohttp_socket, request);
+      if (closed_) co_return false;
+      if (absl::IsUnavailable(opened.status())) {
+        no = NoOhttp(opened.status());
+      } else if (!opened.ok()) {
+        no = Of(opened.status());
+      }
+    }
+    if (no) {
+      co_await Refuse(*no);
+      co_return false;
+    }
+    http::response<http::vector_body<uint8_t>> response(http::status::ok, 11);
+    response.set(http::field::content_type, "message/ohttp-res");
+    if (!opened->sealed.empty()) {
+      response.body() = opened->sealed;
+      co_return co_await Respond(response, keep_alive);
+    }
+    Message message;
+    std::optional<No> inner = Take(opened->frame, message);
+    if (!inner) inner = Complete(message);
+    if (!inner) {
+      const auto too_fast = TakeOnions(message);
+      if (too_fast > Clock::duration::zero()) inner = TooFast(too_fast);
+    }
+    if (!inner && NeedsToken(message)) {
+      if (message.size() > options().token_onion_bytes) {
+        inner = TooLarge("more onions than a token pays for: send fewer in a request");
+      } else {
+        inner = co_await Spend(opened->authorization);
+      }
+    }
+    http::status status = http::status::ok;
+    Bytes body;
+    if (!inner) {
+      const absl::StatusOr<Bytes> answer = co_await Forward(message);
+      if (!answer.ok()) status = http::status::service_unavailable;
+      body = answer.ok() ? *answer : ErrorFrame(answer.status());
+    } else {
+      figures().Refuse(inner->why);
+      status = inner->status;
+      body = ErrorFrame(inner->error);
+    }
+    if (closed_) co_return false;
+    const std::string challenges =
+        status == http::status::unauthorized ? options().tokens->challenges() : "";
+    Deadline(options().progress_timeout);
+    absl::StatusOr<Bytes> sealed =
+        co_await pipe.Seal(static_cast<uint16_t>(status), challenges, body);
+    if (!sealed.ok()) {
+      const No away = NoOhttp(sealed.status());
+      co_await Refuse(away);
+      co_return false;
+    }
+    response.body() = *std::move(sealed);
+    const bool sent = co_await Respond(response, keep_alive);
+    Release();
+    co_return sent;
+  }
+
   // Adds bytes to the message, or says why not.
   std::optional<No> Take(BytesView piece, Message& message) {
     if (!Claim(piece.size())) return NoRoom();
@@ -524,7 +677,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     response.set(http::field::vary, "Origin");
     response.set(http::field::cache_control, "no-store");
     response.set("X-Content-Type-Options", "nosniff");
-    if (!response.body().empty()) {
+    if (!response.body().empty() && response.count(http::field::content_type) == 0) {
       response.set(http::field::content_type, "application/octet-stream");
     }
     response.keep_alive(keep_alive);
@@ -736,6 +889,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   Bucket requests_;
   std::string allow_origin_;  // of the request at hand: the page that may read the answer
   FrontendLinks::Call* call_ = nullptr;
+  OhttpPipe* pipe_ = nullptr;
   Clock::time_point deadline_ = Clock::time_point::max();
   bool closed_ = false;
   bool lingers_ = false;

@@ -55,6 +55,8 @@ class Door {
     const TokenRules* tokens = nullptr;
     SpentTokens* spent = nullptr;
     uint64_t token_onion_bytes = 64 << 10;
+    // The socket of shoal-ohttp. Empty: no Oblivious HTTP.
+    std::string ohttp_socket = {};
     size_t threads = 2;
     // After which a connection is cut: for the handshake; for the head of the first request; for
     // each megabyte of a request or an answer; for the wait for the next request. And after which a

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -795,6 +797,108 @@ TEST_F(TokenDoorTest, TheShareOfAnAddressDoesNotApplyToOnions) {
     Web web(port());
     EXPECT_EQ(web.Post(onions, Field(Token(i))).status, 200);
   }
+}
+
+// A stand-in for shoal-ohttp: what is sealed has a byte 's' before it. A request that begins with
+// 'g' is one for something else.
+class FakeOhttp {
+ public:
+  explicit FakeOhttp(const std::string& path)
+      : acceptor_(io_, boost::asio::local::stream_protocol::endpoint(path)), thread_([this] {
+          for (;;) {
+            boost::asio::local::stream_protocol::socket socket(io_);
+            boost::system::error_code error;
+            acceptor_.accept(socket, error);
+            if (stopping_ || error) return;
+            Serve(socket, error);
+          }
+        }) {}
+  ~FakeOhttp() {
+    stopping_ = true;
+    boost::asio::local::stream_protocol::socket wake(io_);
+    boost::system::error_code ignored;
+    wake.connect(acceptor_.local_endpoint(), ignored);
+    thread_.join();
+  }
+
+ private:
+  using Socket = boost::asio::local::stream_protocol::socket;
+  static Bytes Read(Socket& socket, size_t size, boost::system::error_code& error) {
+    Bytes bytes(size);
+    boost::asio::read(socket, boost::asio::buffer(bytes), error);
+    return bytes;
+  }
+  static void Write(Socket& socket, Bytes head, BytesView blob, boost::system::error_code& error) {
+    AppendLe<uint32_t>(head, static_cast<uint32_t>(blob.size()));
+    Append(head, blob);
+    boost::asio::write(socket, boost::asio::buffer(head), error);
+  }
+  static void Serve(Socket& socket, boost::system::error_code& error) {
+    const Bytes request = Read(socket, LoadLe<uint32_t>(Read(socket, 4, error).data()), error);
+    if (error) return;
+    if (request.empty()) return Write(socket, {1}, AsBytes("the keys"), error);
+    if (request[0] == 'g') return Write(socket, {1}, AsBytes("s not here"), error);
+    if (request[0] != 's') {
+      boost::asio::write(socket, boost::asio::buffer(Bytes{0}), error);
+      return;
+    }
+    Write(socket, {2, 3, 0, 'a', 'b', 'c'}, BytesView(request).subspan(1), error);
+    const uint16_t status = LoadLe<uint16_t>(Read(socket, 2, error).data());
+    Read(socket, LoadLe<uint16_t>(Read(socket, 2, error).data()), error);
+    const Bytes body = Read(socket, LoadLe<uint32_t>(Read(socket, 4, error).data()), error);
+    const std::string sealed = absl::StrCat("s", status, " ", AsText(body));
+    Write(socket, {}, AsBytes(sealed), error);
+  }
+
+  boost::asio::io_context io_;
+  boost::asio::local::stream_protocol::acceptor acceptor_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+TEST_F(DoorTest, WhatARelayBringsIsOpenedAnsweredAndSealed) {
+  char directory[] = "/tmp/door-XXXXXX";  // the path of a socket is short
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const std::string path = absl::StrCat(directory, "/ohttp");
+  Start([&](Door::Options& options) { options.ohttp_socket = path; });
+  const std::string type = "Content-Type: message/ohttp-req\r\n";
+  const auto post = [&](const Bytes& body, const std::string& fields) {
+    Web web(port());
+    web.Write(
+        Web::Head("POST /v1/ohttp", absl::StrCat("Content-Length: ", body.size(), "\r\n", fields)));
+    web.Write(body);
+    return web.Read();
+  };
+  Bytes sealed = {'s'};
+  Append(sealed, BytesOf(kList));
+  EXPECT_EQ(post(sealed, type).status, 503);
+  {
+    const FakeOhttp ohttp(path);
+    Web web(port());
+    const Response keys = web.Ask("GET /v1/ohttp-keys");
+    EXPECT_EQ(keys.status, 200);
+    EXPECT_THAT(keys.head, HasSubstr("Content-Type: application/ohttp-keys\r\n"));
+    EXPECT_EQ(AsText(keys.body), "the keys");
+    const Response response = post(sealed, type);
+    EXPECT_EQ(response.status, 200);
+    EXPECT_THAT(response.head, HasSubstr("Content-Type: message/ohttp-res\r\n"));
+    EXPECT_EQ(AsText(response.body),
+              absl::StrCat("s200 ", AsText(BytesOf(FrameOf(kList.type, "answer to x")))));
+    EXPECT_EQ(asked_, 1);
+    // Nothing of a party passes here either, and the refusal is sealed.
+    Bytes peers = {'s'};
+    Append(peers, BytesOf(FrameOf(FrameType::kOnline, "")));
+    EXPECT_THAT(std::string(AsText(post(peers, type).body)), ::testing::StartsWith("s400 SHL2"));
+    EXPECT_EQ(AsText(post({'g'}, type).body), "s not here");
+    EXPECT_EQ(post({'x'}, type).status, 400);
+    EXPECT_EQ(post({}, type).status, 400);
+    EXPECT_EQ(post(sealed, "").status, 415);
+    EXPECT_EQ(post(Bytes(5 << 20, 's'), type).status, 413);
+    EXPECT_EQ(asked_, 1);
+  }
+  EXPECT_EQ(post(sealed, type).status, 503);
+  EXPECT_EQ(figures_.refusals(Refusal::kNoOhttp), 2u);
+  std::filesystem::remove_all(directory);
 }
 
 TEST_F(DoorTest, FiguresAreOfNoSingleClient) {

@@ -16,9 +16,9 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 
 // As they are in Refusal.
-constexpr const char* kReasons[] = {"malformed", "too_large",  "foreign_origin", "no_address",
-                                    "too_fast",  "no_room",    "too_slow",       "no_frontend",
-                                    "no_token",  "spent_token"};
+constexpr const char* kReasons[] = {"malformed", "too_large",   "foreign_origin", "no_address",
+                                    "too_fast",  "no_room",     "too_slow",       "no_frontend",
+                                    "no_token",  "spent_token", "no_ohttp"};
 static_assert(std::size(kReasons) == static_cast<size_t>(Refusal::kCount));
 
 MetricFamily One(const char* name, const char* help, MetricType type, double value) {

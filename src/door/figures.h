@@ -23,6 +23,7 @@ enum class Refusal {
   kNoFrontend,     // the frontend did not answer
   kNoToken,        // onions without a token, or with one that is none
   kSpentToken,     // a token for the second time
+  kNoOhttp,        // shoal-ohttp did not answer
   kCount,
 };
 

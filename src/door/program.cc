@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "boost/asio.hpp"
 #include "spdlog/spdlog.h"
 #include "src/base/clock.h"
 #include "src/base/status_macros.h"
@@ -116,6 +117,17 @@ absl::Status Check(const DoorConfig& config, const Door::Options& options) {
   findings.Add(shoald::CheckListen(options.address), "see listen_address of the configuration");
   if (config.has_monitoring()) {
     findings.Add(shoald::CheckListen(PagesAddress(config)), "see monitoring of the configuration");
+  }
+  if (!options.ohttp_socket.empty()) {
+    boost::asio::io_context io;
+    boost::asio::local::stream_protocol::socket socket(io);
+    boost::system::error_code error;
+    socket.connect(options.ohttp_socket, error);
+    if (error) {
+      findings.Add(
+          absl::UnavailableError(absl::StrCat(options.ohttp_socket, ": ", error.message())),
+          "shoal-ohttp must run, and this user must be in its group");
+    }
   }
   findings.Add(Probe(options.frontend),
                "party 1 must run, and frontend_address, or the roster, must lead there");
