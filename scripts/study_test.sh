@@ -50,6 +50,9 @@ for name in $("$study" --list | cut -d ' ' -f 1); do
 done
 grep -q '^shoal,hashed,.*,1,1e-06,20,1,list,' "$TEST_TMPDIR/app-store/points.csv" ||
   fail "app-store does not protect whole lists: $(cat "$TEST_TMPDIR/app-store/points.csv")"
+grep -q '^watch,hashed,2000,.*,4,5,' "$TEST_TMPDIR/app-store/points.csv" &&
+  [ "$(grep -c '^watch-crowd,' "$TEST_TMPDIR/app-store/points.csv")" -ge 10 ] ||
+  fail "app-store does not compare the ways to follow a list: $(cat "$TEST_TMPDIR/app-store/points.csv")"
 grep -q '>whole lists<' "$TEST_TMPDIR/app-store/index.html" || fail "app-store does not say what it protects"
 grep -q '^rates,,0,4,64,50,.*' "$TEST_TMPDIR/set-membership/points.csv" ||
   fail "set-membership: $(cat "$TEST_TMPDIR/set-membership/points.csv")"

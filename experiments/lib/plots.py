@@ -96,7 +96,7 @@ def exponent(points):
 # Of text in a figure: points, letters that fit an inch, and inches of a line.
 _TITLE = (11, 10.5, 0.19)
 _SENTENCE = (9, 14.5, 0.16)
-_CAPTION = (7, 18.5, 0.125)
+_CAPTION = (7, 17.4, 0.125)
 _LABEL_POINTS = 7
 # Letters in a line of a label, with one panel in a row and with more.
 _LABEL_LETTERS = {1: 34, 2: 18, 3: 15}

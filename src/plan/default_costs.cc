@@ -116,35 +116,35 @@ far_row_ns: 35.32
 fresh_byte_ns: 0.1453
 slot_ns: 483.8
 refresh_answer {
-  few_ns: 109.7
-  many_ns: 92.75
+  few_ns: 63.1
+  many_ns: 41.12
 }
 refresh_answer_byte {
-  few_ns: 0.7727
-  many_ns: 0.5495
+  few_ns: 0.4453
+  many_ns: 0.3215
 }
 refresh_back {
-  few_ns: 101.9
-  many_ns: 93.74
+  few_ns: 71.47
+  many_ns: 55.89
 }
 refresh_back_byte {
-  few_ns: 0.9861
-  many_ns: 0.8055
+  few_ns: 0.7144
+  many_ns: 0.5824
 }
 refresh_drop {
-  few_ns: 20.67
-  many_ns: 12.4
+  few_ns: 13.51
+  many_ns: 18.83
 }
 refresh_drop_byte {
-  few_ns: 0.3334
-  many_ns: 0.4286
+  few_ns: 0.1632
+  many_ns: 0.1392
 }
-refresh_far_row_ns: 0.01
-refresh_table_byte_ns: 1.06
-refresh_kept_byte_ns: 1.219
-refresh_fetch_ns: 193.5
-term_byte_ns: 10.74
-refresh_serial: 0.104
+refresh_far_row_ns: 7.645
+refresh_table_byte_ns: 1.043
+refresh_kept_byte_ns: 1.235
+refresh_fetch_ns: 125.3
+term_byte_ns: 11.28
+refresh_serial: 0.2929
 )";
 
 }  // namespace
