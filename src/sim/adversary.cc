@@ -20,7 +20,8 @@ using wire::FrameType;
 constexpr Time kMaxReplayDelay = 15 * kSecond;
 constexpr const char* kNames[] = {"alters contents",   "second contents",  "replays",
                                   "lies about rounds", "alters headers",   "second headers",
-                                  "lies to clients",   "same onion twice", "miscuts parts"};
+                                  "lies to clients",   "same onion twice", "miscuts parts",
+                                  "tampers refreshes"};
 static_assert(std::size(kNames) == Adversary::kStrategies);
 
 template <typename Message>
@@ -41,7 +42,12 @@ Adversary::Adversary(Network* network, const Scheduler* scheduler, const Univers
   for (uint32_t number = 1; number <= universe->parties(); ++number) {
     machines += universe->roster().party(number).machines;
   }
-  const uint64_t strategies = machines == universe->parties() ? kOfOneMachine : kStrategies;
+  const uint64_t strategies = machines == universe->parties() ? kOfOneMachine : kOfRounds;
+  if (certain == kTampersRefreshes) {
+    strategies_[kTampersRefreshes] = true;
+    rate_ = rng_.Chance(0.5) ? 0.2 : 0.6;
+    return;
+  }
   strategies_[rng_.Below(strategies)] = true;
   if (rng_.Chance(0.3)) strategies_[rng_.Below(strategies)] = true;
   rate_ = rng_.Chance(0.5) ? 0.3 : 0.8;
@@ -189,6 +195,10 @@ void Adversary::Request(Address from, Address to, wire::Frame& request) {
         request = wire::MakeFrame(request.type, message);
       }
       lists_.push_back(honest);
+      break;
+    case FrameType::kProposeRefresh:
+    case FrameType::kRefresh:
+      if (Has(kTampersRefreshes)) TamperRefreshRequest(from, to, request);
       break;
     default:
       break;
@@ -349,6 +359,22 @@ void Adversary::Miscut(wire::Frame& request) {
 
 void Adversary::Answer(Address from, Address to, const wire::Frame& request, wire::Frame& answer) {
   if (!active_ || !IsOurs(from) || answer.type == FrameType::kError) return;
+  switch (request.type) {
+    case FrameType::kProposeRefresh:
+    case FrameType::kRefresh:
+    case FrameType::kGetRefresh:
+    case FrameType::kFetchRefresh:
+      if (Has(kTampersRefreshes)) {
+        const wire::Frame honest = answer;
+        to >= kFirstClient ? TamperRefreshForClient(answer) : TamperRefreshAnswer(request, answer);
+        refreshes_[request.type].push_back(honest);
+      } else if (strategies_[kTampersRefreshes]) {
+        refreshes_[request.type].push_back(answer);
+      }
+      return;
+    default:
+      break;
+  }
   if (to >= kFirstClient) return AnswerClient(request, answer);
   switch (request.type) {
     case FrameType::kOnline:
@@ -381,6 +407,137 @@ void Adversary::Answer(Address from, Address to, const wire::Frame& request, wir
     default:
       return;
   }
+}
+
+void Adversary::AlterRefresh(wire::RefreshHeader& header) {
+  switch (rng_.Below(4)) {
+    case 0:
+      header.set_number(header.number() + 1);
+      return;
+    case 1:
+      header.set_number(header.number() - 1);
+      return;
+    case 2:
+      header.set_epoch(header.epoch() + 1);
+      return;
+    case 3:
+      AlterBytes(*header.mutable_manifest_digest());
+      return;
+  }
+}
+
+void Adversary::TamperRefreshRequest(Address from, Address to, wire::Frame& request) {
+  ++tampered_;
+  const wire::Frame honest = request;
+  if (rng_.Chance(0.3)) {
+    // The same again, or an earlier one, while this one is under way: nothing may come of both.
+    std::vector<const Sent*> before;
+    for (const Sent& one : sent_) {
+      if (one.frame.type == request.type) before.push_back(&one);
+    }
+    const wire::Frame again =
+        before.empty() || rng_.Chance(0.5) ? honest : before[rng_.Below(before.size())]->frame;
+    return network_->Send(from, to, again, rng_.Between(0, 3 * kSecond));
+  }
+  if (request.type == FrameType::kProposeRefresh) {
+    wire::ProposeRefreshRequest message;
+    if (!Parse(request, message)) return;
+    AlterRefresh(*message.mutable_header());
+    wire::Frame other = wire::MakeFrame(request.type, message);
+    // In place of the right one, or as a second content of its number.
+    if (rng_.Chance(0.5)) return std::swap(request, other);
+    return network_->Send(from, to, std::move(other), rng_.Between(0, 3 * kSecond));
+  }
+  wire::RefreshRequest message;
+  if (!Parse(request, message)) return;
+  if (rng_.Chance(0.5)) {
+    AlterRefresh(*message.mutable_header()->mutable_header());
+  } else {
+    AlterBytes(*message.mutable_header()->mutable_signature());
+  }
+  request = wire::MakeFrame(request.type, message);
+}
+
+bool Adversary::GiveEarlier(wire::Frame& answer) {
+  const std::vector<wire::Frame>& earlier = refreshes_[answer.type];
+  if (earlier.empty()) return false;
+  answer = earlier[rng_.Below(earlier.size())];
+  return true;
+}
+
+void Adversary::TamperRefreshAnswer(const wire::Frame& request, wire::Frame& answer) {
+  ++tampered_;
+  if (request.type == FrameType::kProposeRefresh) {
+    wire::ProposeRefreshResponse message;
+    if (rng_.Chance(0.3) && GiveEarlier(answer)) return;
+    if (!Parse(answer, message)) return;
+    AlterBytes(*message.mutable_signature());
+    answer = wire::MakeFrame(answer.type, message);
+    return;
+  }
+  const size_t answer_bytes = universe_->table(1)->answer_bytes();
+  wire::RefreshResponse message;
+  if (!Parse(answer, message)) return;
+  std::string tags = message.tags();
+  switch (rng_.Below(7)) {
+    case 0:
+    case 1:  // one answer, or as many
+      return AlterBulk(answer.bulk, answer_bytes);
+    case 2:
+      AlterBytes(tags);
+      break;
+    case 3:
+      tags.resize(tags.size() - std::min<size_t>(tags.size(), 1 + 31 * rng_.Below(2)));
+      break;
+    case 4:  // withheld
+      answer = wire::MakeErrorFrame(absl::UnavailableError("not now"));
+      return;
+    case 5:  // the tags of an earlier refresh, maybe of another term, with these answers
+    case 6: {
+      const Bytes bulk = answer.bulk;
+      if (!GiveEarlier(answer)) return;
+      if (rng_.Chance(0.5)) answer.bulk = bulk;
+      return;
+    }
+  }
+  message.set_tags(tags);
+  answer = wire::MakeFrame(answer.type, message, std::move(answer.bulk));
+}
+
+void Adversary::TamperRefreshForClient(wire::Frame& answer) {
+  ++tampered_;
+  if (answer.type == FrameType::kGetRefresh) {
+    wire::GetRefreshResponse message;
+    if (rng_.Chance(0.4) && GiveEarlier(answer)) return;
+    if (!Parse(answer, message) || !message.has_refresh()) return;
+    switch (rng_.Below(4)) {
+      case 0:
+        AlterRefresh(*message.mutable_refresh()->mutable_header());
+        break;
+      case 1:
+        AlterBytes(*message.mutable_refresh()->mutable_signature());
+        break;
+      case 2:
+        AlterBytes(*message.mutable_tags());
+        break;
+      case 3:
+        message.clear_refresh();
+        break;
+    }
+    answer = wire::MakeFrame(answer.type, message);
+    return;
+  }
+  wire::FetchRefreshResponse message;
+  if (rng_.Chance(0.3) && GiveEarlier(answer)) return;
+  if (!Parse(answer, message)) return;
+  if (rng_.Chance(0.2)) {
+    answer = wire::MakeErrorFrame(absl::UnavailableError("not now"));
+    return;
+  }
+  Bytes bytes = ToBytes(AsBytes(message.answers()));
+  AlterBulk(bytes, universe_->table(1)->answer_bytes());
+  message.set_answers(ToString(bytes));
+  answer = wire::MakeFrame(answer.type, message);
 }
 
 void Adversary::AnswerClient(const wire::Frame& request, wire::Frame& answer) {

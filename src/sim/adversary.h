@@ -28,10 +28,15 @@ class Adversary {
     kOfOneMachine,     // as many are there where all parties have one machine
     kMiscutsParts =
         kOfOneMachine,  // records withheld, or sent twice, at one machine; another length
+    kOfRounds,          // as many are there for what rounds send
+    // Of terms, and never beside another one: answers, tags, sizes, headers and signatures altered;
+    // answers withheld, or those of an earlier refresh given again; what comes again differs
+    kTampersRefreshes = kOfRounds,
     kStrategies,
   };
 
-  // `certain`: a strategy that it has, beside one or two that the seed chooses.
+  // `certain`: a strategy that it has, beside one or two that the seed chooses. kTampersRefreshes
+  // is alone: rounds are as they ought to be.
   Adversary(Network* network, const Scheduler* scheduler, const Universe* universe, uint32_t party,
             uint64_t seed, std::optional<Strategy> certain = std::nullopt);
 
@@ -47,6 +52,10 @@ class Adversary {
   void Answer(Address from, Address to, const wire::Frame& request, wire::Frame& answer);
   // How many parts it has cut otherwise than it has to.
   uint64_t miscut() const { return miscut_; }
+  // How many messages of refreshes it has altered, withheld or repeated.
+  uint64_t tampered() const { return tampered_; }
+  // Whether the frontend shows clients refreshes that are none.
+  bool lies_about_refreshes() const { return party_ == 1 && strategies_[kTampersRefreshes]; }
   bool replays() const { return strategies_[kReplays]; }
   bool serves_old_epochs() const { return party_ == 1 && strategies_[kLiesToClients]; }
 
@@ -70,6 +79,14 @@ class Adversary {
   void Replay(Sent old, Time delay);
   void AlterHeader(wire::RoundHeader& header);
   void AnswerClient(const wire::Frame& request, wire::Frame& answer);
+  // The strategy kTampersRefreshes: what goes to the next party, back to the one before, and to
+  // clients.
+  void TamperRefreshRequest(Address from, Address to, wire::Frame& request);
+  void TamperRefreshAnswer(const wire::Frame& request, wire::Frame& answer);
+  void TamperRefreshForClient(wire::Frame& answer);
+  void AlterRefresh(wire::RefreshHeader& header);
+  // One of the answers that were given before to such a request, if there is one.
+  bool GiveEarlier(wire::Frame& answer);
   wire::SignedLiveRounds Resign(wire::LiveRounds list) const;
 
   Network* const network_;
@@ -94,6 +111,8 @@ class Adversary {
   };
   std::map<std::string, Repeated> repeated_;  // by round id
   uint64_t miscut_ = 0;
+  std::map<wire::FrameType, std::vector<wire::Frame>> refreshes_;  // answers about them, as made
+  uint64_t tampered_ = 0;
 };
 
 }  // namespace shoal::sim

@@ -275,6 +275,13 @@ void Oracles::Request(Address from, Address to, const wire::Frame& request) {
       }
       return;
     }
+    case FrameType::kFetchRefresh: {
+      // All of a client's slots, whatever it has seen.
+      const auto message = Parse<wire::FetchRefreshRequest>(request);
+      OneContent(from, "the slots whose refreshes are fetched in round", message.round_id(),
+                 AsBytes(message.slots()));
+      return;
+    }
     case FrameType::kSubmitQueries: {
       const auto message = Parse<wire::SubmitQueriesRequest>(request);
       for (size_t i = 0; i < message.slots().size() / 4; ++i) {
@@ -460,12 +467,21 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       const auto message = Parse<wire::ProposeRefreshRequest>(request);
       OneContent(party, absl::StrCat("refresh ", message.header().number(), " of round"),
                  message.header().round_id(), round::RefreshDigest(message.header()));
+      signed_refreshes_.emplace(party, round::RefreshDigest(message.header()));
       return;
     }
     case FrameType::kRefresh: {
       if (!ok) return;
       const wire::RefreshHeader header = Parse<wire::RefreshRequest>(request).header().header();
       const auto message = Parse<wire::RefreshResponse>(answer);
+      if (IsHonest(from) && !signed_refreshes_.contains({party, round::RefreshDigest(header)})) {
+        Violate("contents", absl::StrCat("party ", party, " answers refresh ", header.number(),
+                                         ", which it has not signed"));
+      }
+      // Masks follow from the party's own tag: two outputs under one show what is behind them.
+      OneContent(party, "the answers of a refresh under tag",
+                 message.tags().substr(0, sizeof(round::RefreshTag)), answer.bulk,
+                 /*may_be_cut=*/true);
       OneContent(party, absl::StrCat("the tags of refresh ", header.number(), " of round"),
                  header.round_id(), AsBytes(message.tags()));
       OneContent(party, absl::StrCat("the answers of refresh ", header.number(), " of round"),

@@ -170,7 +170,8 @@ class Oracles {
     bool lost = false;       // with the process
   };
   std::map<std::pair<Address, uint64_t>, Holding> holding_;
-  std::map<std::pair<Address, uint64_t>, Time> signed_;               // by party and counter
+  std::set<std::pair<Address, Digest>> signed_refreshes_;  // by a party that another one asked
+  std::map<std::pair<Address, uint64_t>, Time> signed_;    // by party and counter
   std::map<std::pair<Address, uint64_t>, wire::RoundHeader> drafts_;  // as parties sent them on
   // Of party 1's stages, by the machines between which they run.
   std::map<std::tuple<wire::FrameType, std::string, Address, Address>, int> runs_;

@@ -113,6 +113,7 @@ class PartyServer {
   server::Party& party() { return *party_; }
   server::Frontend* frontend() { return frontend_.get(); }
   server::Terms* terms() { return terms_.get(); }               // null if the roster allows none
+  server::Refreshes* refreshes() { return refreshes_.get(); }   // the same, and at party 1 alone
   const server::Journal& journal() const { return *journal_; }  // the head's
   bool is_head() const { return RankAt(options_.address) == 0; }
 

@@ -59,7 +59,7 @@ Bytes Encode(const Outcome& outcome) {
   for (const uint64_t count :
        {outcome.lookups_answered, outcome.lookups_failed, outcome.rounds, outcome.rounds_answered,
         outcome.crashes, outcome.restarts, outcome.ended_while_closing, outcome.parts_miscut,
-        outcome.refreshes_fetched}) {
+        outcome.refreshes_fetched, outcome.refreshes_tampered, outcome.refreshes_not_taken}) {
     Put(out, count);
   }
   Put(out, outcome.troubles);
@@ -80,7 +80,8 @@ Outcome Decode(BytesView bytes) {
   for (uint64_t* const count :
        {&outcome.lookups_answered, &outcome.lookups_failed, &outcome.rounds,
         &outcome.rounds_answered, &outcome.crashes, &outcome.restarts, &outcome.ended_while_closing,
-        &outcome.parts_miscut, &outcome.refreshes_fetched}) {
+        &outcome.parts_miscut, &outcome.refreshes_fetched, &outcome.refreshes_tampered,
+        &outcome.refreshes_not_taken}) {
     *count = reader.Number();
   }
   outcome.troubles = reader.Text();

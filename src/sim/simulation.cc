@@ -209,8 +209,9 @@ class Simulation {
   void RunWatcher(Watcher& watcher);
   // Watches one term to its end, or until the last watcher has seen what it must.
   void WatchTerm(Watcher& watcher, TermClient& client);
-  // `answers` are the rows that the watcher asked for, in an epoch.
-  void CheckRows(const Watcher& watcher, const TermClient& client, uint64_t epoch,
+  // Whether `answers` are the rows that the watcher asked for, in an epoch. Those that are not are
+  // a violation if nobody is malicious, or if a client would take them.
+  bool CheckRows(const Watcher& watcher, const TermClient& client, uint64_t epoch,
                  const std::vector<Bytes>& answers);
   // The epoch of the table with this manifest; 0 if there is none.
   uint64_t EpochOf(const std::string& manifest_digest) const;
@@ -233,6 +234,7 @@ class Simulation {
   void PlanMessageCrash(size_t which);
   void PlanJournalCrash();
   void PlanEpochs();
+  void TamperRefreshes();
   void PlanTroubleWithin();
   void Heal();
   void CheckEnd();
@@ -809,18 +811,32 @@ uint64_t Simulation::EpochOf(const std::string& manifest_digest) const {
   return 0;
 }
 
-void Simulation::CheckRows(const Watcher& watcher, const TermClient& client, uint64_t epoch,
+bool Simulation::CheckRows(const Watcher& watcher, const TermClient& client, uint64_t epoch,
                            const std::vector<Bytes>& answers) {
   bool right = epoch > 0 && answers.size() == client.rows().size();
-  for (size_t i = 0; right && i < answers.size(); ++i) {
+  bool taken = !right && adversary_ == nullptr;
+  if (epoch > 0) {
     const table::Table& table = *universe_.table(epoch);
-    Bytes row(table.answer_bytes());
-    table.CopyAnswer(client.rows()[i], row);
-    right = row == answers[i];
+    SystemRandom random;
+    for (size_t i = 0; i < std::min(answers.size(), client.rows().size()); ++i) {
+      const uint32_t number = client.rows()[i];
+      Bytes row(table.answer_bytes());
+      table.CopyAnswer(number, row);
+      if (row == answers[i]) continue;
+      right = false;
+      // As every client, which looks at signatures alone.
+      const table::RowAnswer answer = {number, answers[i]};
+      taken |=
+          adversary_ == nullptr ||
+          (answers[i].size() == row.size() &&
+           table.content().map().VerifyAnswers(universe_.roster(), {&answer, 1}, random)[0].ok());
+    }
   }
-  if (right) return;
-  oracles_.Violate("value", absl::StrCat(watcher.machine.name, " gets wrong rows of epoch ", epoch,
-                                         " in round ", client.round().counter()));
+  if (taken) {
+    oracles_.Violate("value", absl::StrCat(watcher.machine.name, " takes wrong rows of epoch ",
+                                           epoch, " in round ", client.round().counter()));
+  }
+  return right;
 }
 
 void Simulation::RunWatcher(Watcher& watcher) {
@@ -872,8 +888,10 @@ void Simulation::WatchTerm(Watcher& watcher, TermClient& client) {
       }
       return;
     }
+    const bool lied_to = adversary_ != nullptr && adversary_->lies_about_refreshes();
     if (!latest.ok()) {
-      if (!absl::IsUnavailable(latest.status()) && !absl::IsDeadlineExceeded(latest.status())) {
+      if (!absl::IsUnavailable(latest.status()) && !absl::IsDeadlineExceeded(latest.status()) &&
+          !lied_to) {
         oracles_.Violate("value",
                          absl::StrCat(watcher.machine.name, ": ", latest.status().ToString()));
       }
@@ -881,6 +899,11 @@ void Simulation::WatchTerm(Watcher& watcher, TermClient& client) {
     }
     if (!latest->has_refresh()) continue;  // none yet, or the frontend was restarted
     const wire::RefreshHeader& header = latest->refresh().header();
+    // An earlier one again, which all have signed: a client has seen it.
+    if (lied_to && (header.number() < number || header.epoch() < epoch)) {
+      ++outcome_.refreshes_not_taken;
+      continue;
+    }
     if (header.epoch() <= enrolled || header.number() < number || header.epoch() < epoch ||
         EpochOf(header.manifest_digest()) != header.epoch()) {
       oracles_.Violate(
@@ -891,9 +914,11 @@ void Simulation::WatchTerm(Watcher& watcher, TermClient& client) {
     epoch = header.epoch();
     const auto answers = client.Fetch(*latest);
     if (answers.ok()) {
-      CheckRows(watcher, client, epoch, *answers);
-      ++outcome_.refreshes_fetched;
-      if (epoch == last) watcher.done = true;
+      const bool right = CheckRows(watcher, client, epoch, *answers);
+      ++(right ? outcome_.refreshes_fetched : outcome_.refreshes_not_taken);
+      if (right && epoch == last) watcher.done = true;
+    } else if (lied_to) {
+      ++outcome_.refreshes_not_taken;
     } else if (absl::IsInvalidArgument(answers.status()) ||
                absl::IsPermissionDenied(answers.status()) || absl::IsInternal(answers.status())) {
       oracles_.Violate("kept",
@@ -943,17 +968,30 @@ void Simulation::PlanJournalCrash() {
 
 void Simulation::PlanEpochs() {
   epochs_change_ = true;
-  Time time = rng_.Between(kSecond / 2, trouble_ends_);
+  // With a party that tampers with refreshes there are some all the time.
+  const bool spread = adversary_ != nullptr && has_terms();
+  Time time = rng_.Between(kSecond / 2, spread ? 10 * kSecond : trouble_ends_);
   // The last one comes after all trouble, if there are terms.
   const uint64_t most = has_terms() ? universe_.epochs() - 1 : kEpochs;
-  for (uint64_t epoch = 2; epoch <= (rng_.Chance(has_terms() ? 0.9 : 0.3) ? most : 2); ++epoch) {
+  for (uint64_t epoch = 2; epoch <= (spread || rng_.Chance(has_terms() ? 0.9 : 0.3) ? most : 2);
+       ++epoch) {
     troubles_.push_back(absl::StrCat("epoch ", epoch, " from ", time / kMillisecond, " ms on"));
     for (const auto& node : nodes_) {
       scheduler_.At(time + rng_.Between(0, 3 * kSecond),
                     [this, node = node.get(), epoch] { PutEpoch(*node, epoch); });
     }
-    time += rng_.Between(0, 4 * kSecond);
+    time += rng_.Between(spread ? 3 * kSecond : 0, spread ? 8 * kSecond : 4 * kSecond);
   }
+}
+
+void Simulation::TamperRefreshes() {
+  trouble_ends_ += 25 * kSecond;  // a term takes some seconds to begin
+  adversary_ =
+      std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
+                                  1 + static_cast<uint32_t>(rng_.Below(universe_.parties())),
+                                  rng_.Next(), Adversary::kTampersRefreshes);
+  oracles_.set_malicious(adversary_->party());
+  troubles_.push_back(absl::StrCat("malicious: ", adversary_->Name()));
 }
 
 void Simulation::PlanTrouble() {
@@ -969,6 +1007,10 @@ void Simulation::PlanTrouble() {
                                              rng_.Next(), Adversary::kMiscutsParts);
     oracles_.set_malicious(adversary_->party());
     troubles_.push_back(absl::StrCat("malicious: ", adversary_->Name()));
+  }
+  if (has_terms() && (options_.faults ? rng_.Chance(0.4) : options_.tampers_refreshes)) {
+    TamperRefreshes();
+    if (!options_.faults) PlanEpochs();
   }
   if (!options_.faults) {
     scheduler_.set_interruptions(options_.ends_while_closing ? 0.2 : 0);
@@ -1081,7 +1123,6 @@ void Simulation::PlanTrouble() {
                   [machine] { machine->wall_offset = 0; });
   }
   if (has_terms() || rng_.Chance(0.4)) PlanEpochs();
-  // No strategy is made for terms.
   if (!has_terms() && rng_.Chance(0.25)) {
     adversary_ =
         std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
@@ -1213,6 +1254,20 @@ void Simulation::CheckEnd() {
   live.insert(list.drafts().begin(), list.drafts().end());
   std::set<uint64_t> live_terms = live;
   live_terms.insert(list.terms().begin(), list.terms().end());
+  // No term stays behind: it has the last epoch, or has ended.
+  if (first.server->refreshes() != nullptr) {
+    for (const wire::TermReport& report : first.server->refreshes()->Reports()) {
+      const uint64_t epoch = report.epoch();
+      if (list.highest_counter() == report.counter() || epoch == NewestEpoch()) continue;
+      // The round's own answers may be of that epoch.
+      if (report.number() == 0 && report.problem().empty()) continue;
+      // A malicious party has had another header signed for the number, which is lost: the next
+      // epoch's refresh has another one.
+      if (adversary_ != nullptr && absl::StrContains(report.problem(), "was signed")) continue;
+      oracles_.Violate("alive", absl::StrCat("the term of round ", report.counter(),
+                                             " stays at epoch ", epoch, ": ", report.problem()));
+    }
+  }
   // The end of a round may be on its way just now.
   std::map<Digest, uint64_t> ended = oracles_.rounds();
   std::erase_if(ended, [&](const auto& round) { return live.contains(round.second); });
@@ -1323,6 +1378,7 @@ Outcome Simulation::Run() {
   outcome_.violations = oracles_.violations();
   outcome_.rounds = oracles_.rounds().size();
   outcome_.parts_miscut = adversary_ == nullptr ? 0 : adversary_->miscut();
+  outcome_.refreshes_tampered = adversary_ == nullptr ? 0 : adversary_->tampered();
   outcome_.rounds_answered = oracles_.answered();
   outcome_.troubles = absl::StrJoin(troubles_, "; ");
   return outcome_;

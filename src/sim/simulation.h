@@ -29,6 +29,9 @@ struct Options {
   // Whether a party is malicious, and miscuts parts, also without other faults. For parties of
   // several machines.
   bool miscuts_parts = false;
+  // Whether a party tampers with the refreshes of terms, and the table has new epochs meanwhile,
+  // where nothing else goes wrong. For rounds with terms.
+  bool tampers_refreshes = false;
 };
 
 struct Outcome {
@@ -44,7 +47,10 @@ struct Outcome {
   // Parts of lists and batches that a malicious party has cut otherwise than it has to.
   uint64_t parts_miscut = 0;
   uint64_t refreshes_fetched = 0;  // by watchers of terms
-  std::string troubles;            // what the seed has chosen, for people
+  // Messages of refreshes that a malicious party has altered, withheld or repeated, and how often a
+  // watcher took no answers because of it.
+  uint64_t refreshes_tampered = 0, refreshes_not_taken = 0;
+  std::string troubles;  // what the seed has chosen, for people
 };
 
 // Runs in this process, and leaves behind what died in it: Run (runner.h) gives each seed a process

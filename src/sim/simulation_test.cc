@@ -129,6 +129,26 @@ TEST(SimulationTest, MachinesTakeNoMiscutParts) {
   EXPECT_GT(miscut, 30u);
 }
 
+// A party alters answers, tags, sizes and signatures of refreshes, withholds them, gives those of
+// an earlier one, or proposes two for one number; as the frontend, it shows clients what none has
+// signed. Nobody takes a wrong row, and once the party is honest every term has the last epoch, or
+// has ended.
+TEST(SimulationTest, NobodyTakesATamperedRefresh) {
+  uint64_t tampered = 0, not_taken = 0, fetched = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const Outcome outcome =
+        TermsRunner().Run({.seed = seed, .faults = false, .tampers_refreshes = true});
+    EXPECT_TRUE(outcome.violations.empty()) << seed << "\n" << Text(outcome);
+    EXPECT_GT(outcome.refreshes_fetched, 0u) << seed;
+    tampered += outcome.refreshes_tampered;
+    not_taken += outcome.refreshes_not_taken;
+    fetched += outcome.refreshes_fetched;
+  }
+  EXPECT_GT(tampered, 300u);
+  EXPECT_GT(not_taken, 30u);
+  EXPECT_GT(fetched, 300u);
+}
+
 TEST(SimulationTest, WithoutFaultsEverybodyIsAnswered) {
   for (const Runner* runner : {&TheRunner(), &MachinesRunner(), &TermsRunner()}) {
     const Outcome outcome = runner->Run({.seed = 3, .faults = false});

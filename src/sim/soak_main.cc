@@ -67,7 +67,7 @@ int Soak(const Flags& flags) {
   const absl::Time begun = absl::Now();
   absl::Time told = begun;
   uint64_t runs = 0, failed = 0, answered = 0, lookups = 0, rounds = 0, crashes = 0, events = 0;
-  uint64_t digests = 0, refreshes = 0;
+  uint64_t digests = 0, refreshes = 0, tampered = 0, not_taken = 0;
   runner.RunMany(flags.seed, flags.runs, flags.jobs, [&](uint64_t seed, const Outcome& outcome) {
     ++runs;
     if (!outcome.violations.empty()) ++failed;
@@ -76,6 +76,8 @@ int Soak(const Flags& flags) {
     rounds += outcome.rounds;
     crashes += outcome.crashes;
     refreshes += outcome.refreshes_fetched;
+    tampered += outcome.refreshes_tampered;
+    not_taken += outcome.refreshes_not_taken;
     events += outcome.events;
     digests ^= outcome.digest;  // in any order
     Show(seed, outcome);
@@ -89,9 +91,10 @@ int Soak(const Flags& flags) {
   std::fprintf(
       stderr,
       "soak: seeds %lu to %lu: %lu runs, %lu failed; %lu of %lu lookups answered, %lu "
-      "rounds, %lu refreshes fetched, %lu crashes, %lu events; %.1f s; digest of all %016lx\n",
+      "rounds, %lu refreshes fetched, %lu not taken, %lu of their messages tampered with, %lu "
+      "crashes, %lu events; %.1f s; digest of all %016lx\n",
       flags.seed, flags.seed + flags.runs - 1, runs, failed, answered, lookups, rounds, refreshes,
-      crashes, events, absl::ToDoubleSeconds(absl::Now() - begun), digests);
+      not_taken, tampered, crashes, events, absl::ToDoubleSeconds(absl::Now() - begun), digests);
   return failed == 0 ? 0 : 1;
 }
 
