@@ -170,7 +170,10 @@ class SpentTokensTest : public ::testing::Test {
   }
   static absl::Status Spend(SpentTokens& store, const TokenId& id) {
     std::promise<absl::Status> done;
-    store.Spend(0, id, [&](const absl::Status& status) { done.set_value(status); });
+    store.Spend(0, id, [&](const absl::Status& status) {
+      // A copy of its own: the thread sanitizer does not see the counts of Abseil's library.
+      done.set_value(absl::Status(status.code(), status.message()));
+    });
     return done.get_future().get();
   }
 
