@@ -294,8 +294,11 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   // How long until the peer may send a request more; zero if it may now.
   Clock::duration TakeRequest() {
     const Clock::time_point now = Clock::now();
-    const auto wait = requests_.Take(1, options().connection_requests, now);
-    if (wait > Clock::duration::zero()) return wait;
+    // A proxy's connection is that of many; a WebSocket over it is one client's.
+    if (!is_proxy_ || is_socket_) {
+      const auto wait = requests_.Take(1, options().connection_requests, now);
+      if (wait > Clock::duration::zero()) return wait;
+    }
     return door_->address_requests.Take(origin(), 1, now);
   }
   Clock::duration TakeOnions(const Message& message) {
@@ -428,6 +431,21 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
         co_return false;
       }
       co_return co_await ServeCall(parser);
+    }
+    // Bytes of a body that nobody reads would be the next request: of somebody else, where a proxy
+    // or a browser joins requests.
+    if (head.method() != http::verb::post && !parser.is_done()) {
+      const No body = Malformed("no body belongs here");
+      co_await Refuse(body);
+      co_return false;
+    }
+    if (head.method() == http::verb::get && (path == kChallengePath || path == kOhttpKeysPath)) {
+      const auto wait = TakeRequest();
+      if (wait > Clock::duration::zero()) {
+        const No too_fast = TooFast(wait);
+        co_await Refuse(too_fast);
+        co_return false;
+      }
     }
     if (path == kChallengePath && head.method() == http::verb::get && options().tokens != nullptr) {
       http::response<http::vector_body<uint8_t>> response(http::status::unauthorized, 11);
@@ -733,6 +751,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     Deadline(options().progress_timeout);
     const auto [refused] = co_await ws.async_accept(head, kUse);
     if (refused) co_return;
+    is_socket_ = true;
     ++figures().web_sockets;
     const auto count_down = [](Figures* all) { --all->web_sockets; };
     const std::unique_ptr<Figures, decltype(count_down)> counted(&figures(), count_down);
@@ -893,6 +912,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   Clock::time_point deadline_ = Clock::time_point::max();
   bool closed_ = false;
   bool lingers_ = false;
+  bool is_socket_ = false;  // of a WebSocket
 };
 
 asio::awaitable<void> Door::State::Accept(std::shared_ptr<State> self) {

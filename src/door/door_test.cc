@@ -440,6 +440,22 @@ TEST_F(DoorTest, AnAllowedPageIsServed) {
   EXPECT_EQ(socket.Ask(kList), BytesOf(FrameOf(kList.type, "answer to x")));
 }
 
+// A body that is not read must not be taken for a request.
+TEST_F(DoorTest, NoRequestHidesInABody) {
+  Start();
+  const Bytes frame = BytesOf(kList);
+  const std::string hidden = absl::StrCat(
+      Web::Head("POST /v1/call", absl::StrCat("Content-Length: ", frame.size(), "\r\n")),
+      AsText(frame));
+  for (const char* line : {"OPTIONS /v1/call", "GET /v1/call", "GET /", "PUT /v1/call"}) {
+    Web web(port());
+    web.Write(Web::Head(line, absl::StrCat("Content-Length: ", hidden.size(), "\r\n")) + hidden);
+    EXPECT_GE(web.Read().status, 400) << line;
+    EXPECT_EQ(web.Read().status, 0) << line;
+  }
+  EXPECT_EQ(asked_, 0);
+}
+
 TEST_F(DoorTest, AnAddressHasARate) {
   Start([](Door::Options& options) { options.address_requests = 4; });
   for (int i = 0; i < 4; ++i) ExpectServed("127.0.0.2");
