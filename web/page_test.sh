@@ -38,7 +38,7 @@ shots=${TEST_UNDECLARED_OUTPUTS_DIR:-$TEST_TMPDIR}
 # shellcheck disable=SC2016  # for the shell that is started
 timeout 300 node "$work/tests/page.mjs" "$packages" "$TEST_TMPDIR/records.tsv" "$shots" "$chain" src/door/shoal-door \
   bash -c 'scripts/local-chain start "$0" && exec python3 web/serve.py --chain "$0" --local-chain "$PWD/scripts/local-chain" \
-    --bin "$SHOAL_BIN" --dist web/dist --keys "$1" --table squares --pad 64 --devices 0 --port 0 \
+    --bin "$SHOAL_BIN" --dist web/dist --keys "$1" --pad 64 --devices 0 --port 0 \
     --door-port "$((PORT + 8))" --door-url "http://127.0.0.1:$((PORT + 7))"' \
   "$chain" "$TEST_TMPDIR/keys" || fail "the page"
 for name in start wide dark narrow refused; do

@@ -3,7 +3,7 @@
 
   GET /, /shoal.js, /style.css     what is shipped in web/dist
   GET /pinned.textproto            the parties that the page trusts
-  GET /about.json                  which table it is, where its door is, and what the visitor may do
+  GET /about.json                  where the door is, which keys are offered, and what the visitor may do
   POST /play/spoil, /play/honest   ends the last party, and starts it again: with a row spoiled, or not
   POST /play/query                 asks with `shoal query`, the client in C++
 
@@ -53,7 +53,6 @@ class Chain:
         self.bin = pathlib.Path(arguments.bin)
         self.pad = arguments.pad
         self.devices = arguments.devices
-        self.table = arguments.table
         self.keys = pathlib.Path(arguments.keys).read_text(encoding="utf-8").splitlines()
         self.last = max(int(p.stem[6:]) for p in self.directory.glob("party-?.textproto"))
         self.spoiler = self.bin / "shoald" / "spoiling_shoald"
@@ -64,7 +63,6 @@ class Chain:
     def about(self):
         return {
             "door": self.door.url + "/v1/call",
-            "table": self.table,
             "pad": self.pad,
             "keys": self.keys,
             "demonstration": True,
@@ -103,7 +101,7 @@ class Chain:
             path = pathlib.Path(own) / "client.textproto"
             path.write_text(config, encoding="utf-8")
             done = subprocess.run(
-                [shoal, "query", "--config", path, "--key", key],
+                [shoal, "query", "--config", path, f"--key={key}"],
                 capture_output=True,
                 timeout=180,
                 check=False,
@@ -292,7 +290,6 @@ def main():
     parser.add_argument("--bin", required=True, help="the folder of the programs")
     parser.add_argument("--dist", required=True, help="web/dist")
     parser.add_argument("--keys", required=True, help="keys to offer, one a line")
-    parser.add_argument("--table", required=True, help="the table's name")
     parser.add_argument("--pad", type=int, required=True)
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--port", type=int, required=True, help="0: any free one")

@@ -18,6 +18,12 @@ export interface Transport {
 
 export const UNAVAILABLE = 14;
 
+/** The beginning of a text that nobody has signed, for people: without what moves, hides or turns round the
+ *  text beside it. */
+export function plainText(text: string): string {
+  return text.slice(0, 200).replace(/[\p{C}\p{Z}]+/gu, " ");
+}
+
 /** The frontend's refusal of a request; `code` is one of section 3. The text is for people. */
 export class FrontendError extends Error {
   override name = "FrontendError";
@@ -113,7 +119,7 @@ export class Frontend {
     const answer = decodeFrame(received);
     if (answer.type === ERROR) {
       const error = parse(wire.ErrorSchema, answer.control);
-      throw new FrontendError(error.code, error.message);
+      throw new FrontendError(error.code, plainText(error.message));
     }
     require(answer.type === method.type, "frame: an answer of another type");
     return parse(method.response, answer.control);

@@ -7,7 +7,9 @@
 //               SubmitQueries     24 bytes a slot
 //               WaitRound         until the last party has answered
 //               FetchAnswers      row and signature of every slot, under all parties' masks
-//               then nothing is sent, and the answers are unmasked and verified
+//               then nothing is sent, and the answers are unmasked and verified. That takes longer for a row that
+//               verifies than for one that does not: who sends anything by itself when lookUp() returns tells
+//               the parties which it was. What else is to be asked goes before it: `beforeOpening`
 //
 // It keeps nothing beyond the page: no secret is used twice because none outlives its lookup, and a
 // round in which anything went wrong is given up. docs/web.md says what that loses.
@@ -19,7 +21,7 @@ import { concat, distinctRows, equal, hex, le32, Refused, require, utf8, viewOf 
 import type { RandomSource } from "./bytes.ts";
 import { checkTimes, SeenEpochs, verifyDeployment, verifyRound } from "./deployment.ts";
 import type { Deployment, Pins, Round } from "./deployment.ts";
-import { Frontend, FrontendError, methods, UNAVAILABLE } from "./frame.ts";
+import { Frontend, FrontendError, methods, plainText, UNAVAILABLE } from "./frame.ts";
 import type { Exchange, Transport } from "./frame.ts";
 import { buildSubmission, expand, talliesOf, unmask } from "./onions.ts";
 import { combine } from "./row_versions.ts";
@@ -92,7 +94,7 @@ export class Client {
   readonly #roundIds = new Map<bigint, string>();
   #table?: { deployment: Deployment; placement: Uint8Array; versions: RowVersion[] };
   #busy = false;
-  #charged = 0;
+  readonly #spent = { epsilon: 0, delta: 0 };
 
   constructor(options: Options) {
     this.#options = options;
@@ -174,11 +176,7 @@ export class Client {
   /** What all lookups of this client give away together, at most: epsilons and deltas may be added up
    *  over rounds. A round is charged when its submission is sealed, whatever becomes of it. */
   get spent(): { epsilon: number; delta: number } {
-    const noise = this.#table?.deployment.noise;
-    return {
-      epsilon: this.#charged * (noise?.epsilon ?? 0),
-      delta: this.#charged * (noise?.delta ?? 0),
-    };
+    return { ...this.#spent };
   }
 
   /** For people: nobody has signed it. */
@@ -202,18 +200,27 @@ export class Client {
 
   /** Asks for the keys in one round. RoundLost: the round ended without answers. Refused: something
    *  did not verify before anything depended on it. Throws as well where the frontend is silent. It
-   *  never asks again by itself. */
-  async lookUp(keys: string[], tell: (event: Event) => void = () => {}): Promise<Result> {
+   *  never asks again by itself. `beforeOpening` is waited for when all answers are there and none of
+   *  them was looked at: the last moment at which requests tell nothing of them. */
+  async lookUp(
+    keys: string[],
+    tell: (event: Event) => void = () => {},
+    beforeOpening: (round: Round) => Promise<void> = async () => {},
+  ): Promise<Result> {
     require(!this.#busy, "one lookup at a time");
     this.#busy = true;
     try {
-      return await this.#lookUp(keys, tell);
+      return await this.#lookUp(keys, tell, beforeOpening);
     } finally {
       this.#busy = false;
     }
   }
 
-  async #lookUp(keys: string[], tell: (event: Event) => void): Promise<Result> {
+  async #lookUp(
+    keys: string[],
+    tell: (event: Event) => void,
+    beforeOpening: (round: Round) => Promise<void>,
+  ): Promise<Result> {
     const { random } = this.#options;
     await this.open();
     const { deployment, placement, versions } = this.#table!;
@@ -223,7 +230,7 @@ export class Client {
     const count = this.queriesFor(wanted.size);
     // Noise for phi queries together is none for more of them. With phi 1 it protects each query by
     // itself, and a list so many times less: `spent` says so.
-    const { phi } = deployment.noise;
+    const { phi, epsilon, delta } = deployment.noise;
     require(
       phi === 1 || count <= phi,
       `a lookup of ${count} queries, where the noise protects ${phi} together; nothing was sent`,
@@ -234,7 +241,8 @@ export class Client {
     const round = await this.#pickRound(deployment, count, tell);
     tell({ step: "sealing", round });
     const submission = await buildSubmission(round.header.onionKeys, round.id, count, random);
-    this.#charged += Math.ceil(count / phi);
+    this.#spent.epsilon += Math.ceil(count / phi) * epsilon;
+    this.#spent.delta += Math.ceil(count / phi) * delta;
     const { firstSlots } = await this.#again(round, () =>
       this.#frontend.call(methods.submitOnions, {
         roundId: round.id,
@@ -283,6 +291,7 @@ export class Client {
     }
     const masked = concat(...parts);
     tell({ step: "answered", round, receivedBytes: masked.length });
+    await beforeOpening(round);
 
     // From here on nothing is sent, whatever the answers are.
     checkTimes(deployment, this.#now());
@@ -374,7 +383,7 @@ export class Client {
       tell({ step: "round", info });
       if (info.state === state) return;
       if (info.state === RoundState.ABORTED) {
-        throw new RoundLost(`the round was aborted: ${info.abortReason.slice(0, 200)}`);
+        throw new RoundLost(`the round was aborted: ${plainText(info.abortReason)}`);
       }
       if (info.state > state) throw new RoundLost("the round went on without this client");
       const slack = BigInt(deployment.roster.clockToleranceS);

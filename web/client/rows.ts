@@ -74,7 +74,7 @@ export function rowOf(
 }
 
 function denseIndex(manifest: Manifest, key: Uint8Array): bigint | undefined {
-  const text = new TextDecoder().decode(key);
+  const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(key);
   if (!/^(0|[1-9][0-9]{0,18})$/.test(text)) return undefined;
   const index = BigInt(text);
   return index < manifest.records ? index : undefined;

@@ -50,10 +50,16 @@ export class WebSocketTransport implements Transport {
     if (rested?.readyState === WebSocket.OPEN) return rested;
     const socket = new WebSocket(this.url);
     socket.binaryType = "arraybuffer";
-    await new Promise<void>((resolve, reject) => {
-      socket.onopen = () => resolve();
-      socket.onerror = socket.onclose = () => reject(new Error("the door does not answer"));
-    });
+    // Closing a socket that is not open yet ends in onclose.
+    const timer = setTimeout(() => socket.close(), TIMEOUT_MS);
+    try {
+      await new Promise<void>((resolve, reject) => {
+        socket.onopen = () => resolve();
+        socket.onerror = socket.onclose = () => reject(new Error("the door does not answer"));
+      });
+    } finally {
+      clearTimeout(timer);
+    }
     return socket;
   }
 }

@@ -6,6 +6,7 @@ import { HttpTransport } from "../client/http_transport.ts";
 import { Client, RoundLost } from "../client/lookup.ts";
 import { WebSocketTransport } from "../client/web_socket_transport.ts";
 import type { Answer, Event, Result, SlotView } from "../client/lookup.ts";
+import type { Round } from "../client/deployment.ts";
 import type { RoundReport } from "../gen/src/wire/client_pb.ts";
 import type { NoiseParameters } from "../gen/src/wire/roster_pb.ts";
 import { RoundState } from "../gen/src/wire/round_pb.ts";
@@ -64,7 +65,7 @@ function messageOf(error: unknown): string {
 
 function showFill(onions: bigint, own: number): void {
   const others = Math.max(0, Number(onions) - own);
-  const words = `In this round: ${count(own)} queries of yours, ${count(others)} of others.`;
+  const words = `In this round: ${count(own)} queries of yours, and, as party 1 says, ${count(others)} of others.`;
   byId("fill").hidden = false;
   byId("fill-text").textContent = words;
   fillBar(byId("fill-bar"), words, [
@@ -73,27 +74,31 @@ function showFill(onions: bigint, own: number): void {
   ]);
 }
 
-function cells(key: string, answer: Answer): HTMLElement {
-  const row = el("tr", {}, el("th", { scope: "row" }, key));
+/** `row` is undefined for a key that no row of the table can hold. */
+function cells(key: string, row: number | undefined, answer: Answer): HTMLElement {
+  const line = el("tr", {}, el("th", { scope: "row" }, key));
   if (answer.kind === "value") {
-    row.append(
+    line.append(
       el("td", {}, new TextDecoder().decode(answer.value)),
       el("td", { class: "good" }, "signed by all parties"),
     );
   } else if (answer.kind === "absent") {
-    row.append(el("td", {}, "not in the table"), el("td", { class: "good" }, "proved by a signed row"));
+    const proof = row === undefined ? "the signed table has no such key" : "proved by a signed row";
+    line.append(el("td", {}, "not in the table"), el("td", { class: "good" }, proof));
   } else if (answer.kind === "unknown") {
-    row.append(el("td", {}, "not known until the next table"), el("td", { class: "good" }, "says a signed row"));
+    line.append(el("td", {}, "not known until the next table"), el("td", { class: "good" }, "says a signed row"));
   } else {
-    row.append(el("td", { class: "bad" }, "refused"), el("td", { class: "bad" }, answer.why));
+    line.append(el("td", { class: "bad" }, "refused"), el("td", { class: "bad" }, answer.why));
   }
-  return row;
+  return line;
 }
 
-function showAnswers(keys: string[], answers: Answer[]): void {
+function showAnswers(client: Client, keys: string[], answers: Answer[]): void {
   const table = byId("answers");
   table.hidden = false;
-  table.querySelector("tbody")!.replaceChildren(...keys.map((key, i) => cells(key, answers[i]!)));
+  table.querySelector("tbody")!.replaceChildren(
+    ...keys.map((key, i) => cells(key, client.rowOf(key), answers[i]!)),
+  );
 }
 
 function showCurves(noise: NoiseParameters): void {
@@ -132,14 +137,16 @@ function showCurves(noise: NoiseParameters): void {
 }
 
 function showNoise(result: Result, report: RoundReport | undefined, parties: number): void {
+  byId("noise").hidden = report === undefined;
+  if (!report) return;
   const reports = partyReports(report, parties);
   const own = result.slots.length;
-  const all = Number(report?.round?.queries ?? 0n);
+  const all = Number(report.round?.queries ?? 0n);
   const noise = reports.slice(0, -1).map((r) => r.noise);
   const made = noise.reduce((a, b) => a + b, 0);
   const others = Math.max(0, all - own);
   byId("noise-text").textContent =
-    `The last party got ${count(all + made)} queries, and cannot tell which are which: ` +
+    `As the parties say, the last one got ${count(all + made)} queries. It cannot tell which are which: ` +
     `${count(own)} were yours (${count(result.slots.filter((s) => s.wanted).length)} that you wanted, the rest padding, so that their number tells nothing), ` +
     `${count(others)} of others, and ${count(made)} noise. Parties that work together know their own noise: that of one honest party is enough, or, if the last one is the honest one, its silence.`;
   const parts = [
@@ -155,7 +162,6 @@ function showNoise(result: Result, report: RoundReport | undefined, parties: num
   byId("noise-legend").replaceChildren(
     ...parts.map((part) => el("li", {}, el("i", { class: part.kind, "aria-hidden": "true" }), part.name)),
   );
-  byId("noise").hidden = false;
 }
 
 function showSeen(client: Client, keys: string[], result: Result, report: RoundReport | undefined): void {
@@ -182,13 +188,18 @@ function showSeen(client: Client, keys: string[], result: Result, report: RoundR
 }
 
 /** What the parties say of the round, once the last one has said it. */
-async function reportOf(client: Client, result: Result): Promise<RoundReport | undefined> {
+async function reportOf(client: Client, round: Round): Promise<RoundReport | undefined> {
   for (let tries = 0; tries < 10; ++tries) {
-    const { rounds } = await client.status();
-    const counter = result.round.header.counter;
-    const report = rounds.find((r) => r.round?.header?.header?.counter === counter);
+    const { counter, onionKeys } = round.header;
+    let report: RoundReport | undefined;
+    try {
+      const { rounds } = await client.status();
+      report = rounds.find((r) => r.round?.header?.header?.counter === counter);
+    } catch {
+      return undefined; // the answers do not depend on it
+    }
     showStages(report);
-    const parties = result.round.header.onionKeys.length;
+    const parties = onionKeys.length;
     if (report?.stages.some((stage) => stage.party === parties && stage.stage === "online")) return report;
     await new Promise((resolve) => setTimeout(resolve, 300));
   }
@@ -197,6 +208,11 @@ async function reportOf(client: Client, result: Result): Promise<RoundReport | u
 
 // As the client in C++: so often at most a lookup is submitted, whatever ends its rounds.
 const MAX_ATTEMPTS = 3;
+
+interface Lookup {
+  result: Result;
+  report: RoundReport | undefined;
+}
 
 class Page {
   #busy = false;
@@ -210,7 +226,7 @@ class Page {
 
   start(): void {
     const { manifest, noise, roster } = this.client.deployment!;
-    byId("legend").textContent = `Up to three keys, of the ${count(manifest.records)} in the table “${this.about.table}” or others`;
+    byId("legend").textContent = `Up to three keys, of the ${count(manifest.records)} in the table “${manifest.name}” or others`;
     byId("keys").replaceChildren(...this.about.keys.map((key) => el("option", { value: key })));
     const inputs = this.#inputs();
     const offered = this.about.keys.slice();
@@ -262,16 +278,30 @@ class Page {
   }
 
   /** With `again`, a round that ended without answers is followed by another: each gives a little away. */
-  async #ask(keys: string[], again = false): Promise<Result | undefined> {
+  async #ask(keys: string[], again = false): Promise<Lookup | undefined> {
     for (let attempt = 1; ; ++attempt) {
       let own = 0;
       try {
         say("Waiting for a round that takes queries …");
         showStep(0);
-        return await this.client.lookUp(keys, (event) => {
-          own = this.#tell(event, own);
-          showTraffic();
-        });
+        let report: RoundReport | undefined;
+        const result = await this.client.lookUp(
+          keys,
+          (event) => {
+            own = this.#tell(event, own);
+            showTraffic();
+          },
+          // The parties are asked before the answers are looked at: when the page asks afterwards would
+          // tell them how many rows were wanted, and which did not verify.
+          async (round) => {
+            showStep(4);
+            say("Hearing what the parties say of the round …");
+            report = await reportOf(this.client, round);
+            say("Taking off the masks, and checking all parties' signatures on each row …");
+            showStep(5);
+          },
+        );
+        return { result, report };
       } catch (error) {
         if (again && error instanceof RoundLost && attempt < MAX_ATTEMPTS) continue;
         say(`The lookup ended without an answer: ${messageOf(error)}. Nothing was believed.`, true);
@@ -325,8 +355,6 @@ class Page {
         say("Mixed. A number for each query is sent; each party changes it, and the last one reads a row in it.");
         break;
       case "answered":
-        showStep(5);
-        say("Taking off the masks, and checking all parties' signatures on each row …");
         break;
       case "verified":
         showStep(STEPS.length);
@@ -338,14 +366,14 @@ class Page {
   async #lookUp(keys: string[]): Promise<void> {
     if (keys.length === 0) return;
     await this.#alone(async () => {
-      const result = await this.#ask(keys);
-      if (!result) return;
-      await this.#show(keys, result);
+      const lookup = await this.#ask(keys);
+      if (lookup) this.#show(keys, lookup);
     });
   }
 
-  async #show(keys: string[], result: Result): Promise<void> {
-    showAnswers(keys, result.answers);
+  /** Sends nothing. */
+  #show(keys: string[], { result, report }: Lookup): void {
+    showAnswers(this.client, keys, result.answers);
     const refused = result.answers.filter((answer) => answer.kind === "refused").length;
     say(
       refused > 0
@@ -354,7 +382,6 @@ class Page {
       refused > 0,
     );
     byId("answers").dataset["round"] = hex(result.round.id);
-    const report = await reportOf(this.client, result);
     if (report?.round) showFill(report.round.onions, result.slots.length);
     showSeen(this.client, keys, result, report);
     showNoise(result, report, this.client.deployment!.roster.parties.length);
@@ -376,9 +403,9 @@ class Page {
         status.textContent = `You are the last party now, and have changed a byte of row ${row}. The rounds that ran were lost. Two clients ask again …`;
         await server.spoil(row);
         byId("honest").hidden = false;
-        const [result, other] = await Promise.all([this.#ask(last.keys, true), server.otherClient(key)]);
-        if (result) await this.#show(last.keys, result);
-        this.#judge(key, row, result, other);
+        const [lookup, other] = await Promise.all([this.#ask(last.keys, true), server.otherClient(key)]);
+        if (lookup) this.#show(last.keys, lookup);
+        this.#judge(key, row, lookup?.result, other);
       } catch (error) {
         status.textContent = `That did not work: ${messageOf(error)}`;
       }

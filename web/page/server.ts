@@ -1,8 +1,7 @@
-// What this page's own server tells beside the door (web/serve.py): which table it is, and, where the
+// What this page's own server tells beside the door (web/serve.py): where the door is, and, where the
 // visitor may play the last party, the two buttons.
 
 export interface About {
-  table: string;
   pad: number;
   door: string; // where frames are posted, or, with ws: or wss:, sent as messages
   keys: string[];

@@ -83,6 +83,29 @@ function carries(what: string, bytes: number, bulk: number): void {
   assert.ok(bytes < 1.01 * bulk + 30_000, `${what}: ${bytes} bytes are more than ${bulk} and what surrounds them`);
 }
 
+/** Notes which step of the lookup the page shows at each of its requests. */
+async function noteRequests(page: Page): Promise<void> {
+  await page.addInitScript(`{
+    const { fetch } = window;
+    window.requests = [];
+    window.fetch = (to, ...rest) => {
+      const done = document.querySelectorAll("#steps .done").length;
+      const current = document.querySelector("#steps .now")?.textContent;
+      window.requests.push({ to: String(to), done, current });
+      return fetch(to, ...rest);
+    };
+  }`);
+}
+
+/** From when an answer is opened, nothing is sent until the visitor asks for something: whether it verified,
+ *  and how many rows were wanted, would show in when it is sent. */
+async function sendsNothingAfterAnswers(page: Page): Promise<void> {
+  const requests = (await page.evaluate("window.requests")) as { to: string; done: number; current?: string }[];
+  const calls = requests.filter(({ to }) => to.endsWith("/v1/call"));
+  assert.ok(calls.some(({ current }) => current === "Parties answer"), JSON.stringify(calls));
+  assert.deepEqual(calls.filter(({ done, current }) => current === "Check signatures" || done === 6), []);
+}
+
 async function looksUp(page: Page): Promise<void> {
   // By the keyboard alone: the first stop is the link to the lookup.
   await page.keyboard.press("Tab");
@@ -106,7 +129,8 @@ async function looksUp(page: Page): Promise<void> {
   ]);
   assert.equal(await page.locator("#steps .done").count(), 6);
   const fill = await page.locator("#fill-text").innerText();
-  assert.equal(fill, "In this round: 64 queries of yours, 0 of others.");
+  assert.equal(fill, "In this round: 64 queries of yours, and, as party 1 says, 0 of others.");
+  assert.match(await page.locator("#legend").innerText(), /of the 260 in the table “squares”/);
   assert.match(await page.locator("#spent").innerText(), /^epsilon 1, delta 0.000001,/);
 }
 
@@ -178,7 +202,8 @@ async function saysWhatPassed(page: Page): Promise<void> {
   // The other queries can be followed, by the keyboard too.
   const before = await seen(page, 3, "tally");
   await page.locator("#follow input").first().focus();
-  await page.keyboard.press("ArrowDown");
+  // To the last one, a padding query: two of the keys may be in one row.
+  await page.keyboard.press("ArrowUp");
   assert.notEqual(await seen(page, 3, "tally"), before);
 }
 
@@ -370,11 +395,13 @@ async function main(): Promise<void> {
     const url = `http://localhost:${served}/`;
     const page = await (await browser.newContext({ viewport: { width: 1200, height: 900 } })).newPage();
     watch(page);
+    await noteRequests(page);
     await page.goto(url);
     await ready(page);
     await checked(page, "before a lookup");
     await page.screenshot({ path: `${out}/start.png`, fullPage: true });
     await looksUp(page);
+    await sendsNothingAfterAnswers(page);
     await saysWhatPassed(page);
     await looksGood(page);
     await spoils(page);

@@ -284,6 +284,36 @@ test("a spoiled answer is not shown, nothing is sent after it, and no other answ
     assert.equal(sent.filter((type) => type === methods.fetchAnswers.type).length, 1);
   }));
 
+test("what else is to be asked goes before any answer is looked at", () =>
+  withFake(async (fake) => {
+    const order: string[] = [];
+    const transport: Transport = {
+      async exchange(frame) {
+        order.push(`request ${frame[4]}`);
+        return fake.transport.exchange(frame);
+      },
+    };
+    const client = clientOf(fake, transport);
+    await client.lookUp(
+      keys,
+      ({ step }) => order.push(step),
+      async () => {
+        // Not started alone, but waited for.
+        await client.status();
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        await client.status();
+      },
+    );
+    const { fetchAnswers, getStatus } = methods;
+    assert.deepEqual(order.slice(-5), [
+      `request ${fetchAnswers.type}`,
+      "answered",
+      `request ${getStatus.type}`,
+      `request ${getStatus.type}`,
+      "verified",
+    ]);
+  }));
+
 test("the same bytes are sent again after silence, and only then", () =>
   withFake(async (fake) => {
     const submissions: Uint8Array[] = [];
@@ -340,6 +370,9 @@ test("more queries than the noise protects together are not sent, and rounds are
     await client.lookUp(keys);
     // Four queries under noise that protects one.
     const { epsilon, delta } = (await client.open()).noise;
+    assert.deepEqual(client.spent, { epsilon: 4 * epsilon, delta: 4 * delta });
+    // Another roster's noise does not make what was given away less.
+    client.deployment!.noise.epsilon /= 2;
     assert.deepEqual(client.spent, { epsilon: 4 * epsilon, delta: 4 * delta });
   }));
 

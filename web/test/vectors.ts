@@ -12,7 +12,7 @@ import { ManifestSchema } from "../gen/src/wire/manifest_pb.ts";
 import * as bls from "../client/bls.ts";
 import { concat, distinctRows, fromHex, hex, le32, randomBelow, Refused, systemRandom, Transcript, utf8 } from "../client/bytes.ts";
 import { parsePins } from "../client/deployment.ts";
-import { decodeFrame, encodeFrame } from "../client/frame.ts";
+import { decodeFrame, encodeFrame, plainText } from "../client/frame.ts";
 import { buildSubmission, expand, P, talliesOf, unmask } from "../client/onions.ts";
 import { decodeList } from "../client/row_versions.ts";
 import { findInRow, rowOf, sipHash128 } from "../client/rows.ts";
@@ -276,11 +276,16 @@ test("dense rows", () => {
   });
   const none = new Uint8Array();
   assert.equal(rowOf(manifest, none, utf8("2")), 1);
-  for (const key of ["3", "02", "-1", "x", ""]) assert.equal(rowOf(manifest, none, utf8(key)), undefined);
+  for (const key of ["3", "02", "-1", "x", "", "\ufeff2"]) assert.equal(rowOf(manifest, none, utf8(key)), undefined);
   const row = Uint8Array.of(2, 0x61, 0x62, 0, 0, 0, 0, 0);
   assert.deepEqual(findInRow(manifest, row, utf8("0")), { kind: "value", value: utf8("ab") });
   assert.throws(() => findInRow(manifest, Uint8Array.of(2, 1, 1, 1, 0, 0, 0, 0), utf8("0")), /zeros/);
   assert.throws(() => findInRow(manifest, Uint8Array.of(4, 1, 1, 1, 0, 0, 0, 0), utf8("0")), /length/);
+});
+
+test("a frontend's text stays in its place", () => {
+  assert.equal(plainText("full\u202e\u0000\n\n\u200bof \ud800 it"), "full of it");
+  assert.equal(plainText("x".repeat(4000)).length, 200);
 });
 
 test("frames refuse what no frontend sends", () => {
