@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <future>
 #include <map>
 #include <optional>
 #include <thread>
@@ -139,6 +140,11 @@ struct Door::State : std::enable_shared_from_this<Door::State> {
                   .buffer_bytes = options.max_buffered_bytes,
                   .reserved_bytes = 0,
                   .shares = options.shares}),
+        calls({.connections = options.frontend.max_links,
+               .newcomers = options.frontend.max_links,
+               .buffer_bytes = 0,
+               .reserved_bytes = 0,
+               .shares = options.shares}),
         address_requests(options.address_requests),
         address_onions(options.address_onion_bytes),
         acceptor(asio::make_strand(io)) {}
@@ -158,6 +164,8 @@ struct Door::State : std::enable_shared_from_this<Door::State> {
   net::Places places;
   // Of those that come over a proxy, by the address that it names.
   net::Places visitors;
+  // Of requests that wait for the frontend's answer, each of which has a connection to it.
+  net::Places calls;
   AddressRates address_requests, address_onions;
   asio::io_context io;
   std::unique_ptr<FrontendLinks> links;
@@ -523,11 +531,11 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       co_await Refuse(*no);
       co_return false;
     }
-    const absl::StatusOr<Bytes> answer = co_await Forward(message);
+    absl::StatusOr<Bytes> answer = co_await Forward(message);
     if (closed_) co_return false;
     http::response<http::vector_body<uint8_t>> response(http::status::ok, 11);
     if (answer.ok()) {
-      response.body() = *answer;
+      response.body() = *std::move(answer);
     } else {
       response.result(http::status::service_unavailable);
       response.set(http::field::retry_after, "1");
@@ -644,9 +652,9 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     http::status status = http::status::ok;
     Bytes body;
     if (!inner) {
-      const absl::StatusOr<Bytes> answer = co_await Forward(message);
+      absl::StatusOr<Bytes> answer = co_await Forward(message);
       if (!answer.ok()) status = http::status::service_unavailable;
-      body = answer.ok() ? *answer : ErrorFrame(answer.status());
+      body = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
     } else {
       figures().Refuse(inner->why);
       status = inner->status;
@@ -781,9 +789,9 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
         }
         paid_bytes_ -= message.size();
       }
-      const absl::StatusOr<Bytes> answer = co_await Forward(message);
+      absl::StatusOr<Bytes> answer = co_await Forward(message);
       if (closed_) co_return;
-      const Bytes bytes = answer.ok() ? *answer : ErrorFrame(answer.status());
+      const Bytes bytes = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
       if (!co_await WriteMessage(ws, bytes)) co_return;
       Release();
     }
@@ -871,6 +879,11 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   // --- the frontend ---
 
   asio::awaitable<absl::StatusOr<Bytes>> Forward(const Message& message) {
+    net::Places::Arrival arrival = door_->calls.Arrive(number_, origin());
+    if (!arrival.place.Welcome().ok()) {
+      figures().Refuse(Refusal::kNoRoom);
+      co_return absl::UnavailableError("too many requests at once; try again later");
+    }
     ++figures().requests;
     figures().received_bytes += message.size();
     FrontendLinks::Call call;
@@ -1016,5 +1029,14 @@ absl::Status Door::UseCertificate(const net::Identity& identity) {
 }
 
 uint16_t Door::port() const { return state_->port; }
+
+void Door::Probe() const {
+  std::promise<void> ran;
+  asio::post(state_->acceptor.get_executor(), [&] {
+    const MutexLock lock(state_->mutex);
+    ran.set_value();
+  });
+  ran.get_future().wait();
+}
 
 }  // namespace shoal::door

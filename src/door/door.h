@@ -38,8 +38,9 @@ class Door {
     OriginRules origins = {};
     // Their clients' addresses are in X-Forwarded-For.
     AddressRanges proxies = {};
-    // Places (src/net/places.h). A peer is welcome once the head of its first request is there and
-    // asks for what the door has, from a page that may ask.
+    // Places (src/net/places.h); the share of connections is one of those to the frontend as well.
+    // A peer is welcome once the head of its first request is there and asks for what the door has,
+    // from a page that may ask.
     size_t max_connections = 3072;
     size_t max_newcomers = 1024;
     uint64_t max_buffered_bytes = 256 << 20;
@@ -79,6 +80,9 @@ class Door {
   absl::Status UseCertificate(const net::Identity& identity);
 
   uint16_t port() const;
+
+  // Returns once the threads have got to it, and hangs if they are stuck: for a watchdog.
+  void Probe() const;
 
  private:
   struct State;

@@ -629,6 +629,37 @@ TEST_F(DoorTest, ConnectionsToTheFrontendAreBounded) {
   EXPECT_EQ(three.Post(BytesOf(kList)).status, 200);
 }
 
+TEST_F(DoorTest, AnAddressHasAShareOfWaitingRequests) {
+  constexpr int kShare = 8;  // the least
+  Start([](Door::Options& options) {
+    options.frontend.max_links = 20;
+    options.shares.connections = 10;
+  });
+  const std::string kGreedy = "127.0.0.7";
+  std::vector<std::unique_ptr<Web>> waiting;
+  for (int i = 0; i < kShare; ++i) {
+    waiting.push_back(std::make_unique<Web>(port(), kGreedy));
+    ASSERT_EQ(waiting.back()->Open().status, 101);
+    waiting.back()->Send(BytesOf(FrameOf(FrameType::kWaitRound, "")));
+  }
+  while (asked_ < kShare) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(Web(port(), kGreedy).Post(BytesOf(kList)).status, 503);
+  ExpectServed("127.0.0.8");
+  // A place is free again when its request is answered, or its connection ends.
+  {
+    const MutexLock lock(mutex_);
+    for (net::Reply& reply : held_) reply(FrameOf(FrameType::kWaitRound, "now"));
+    held_.clear();
+  }
+  EXPECT_EQ(waiting[0]->Receive(), BytesOf(FrameOf(FrameType::kWaitRound, "now")));
+  ExpectServed(kGreedy);
+}
+
+TEST_F(DoorTest, TheWatchdogsProbeComesBack) {
+  Start();
+  door_->Probe();
+}
+
 TEST_F(DoorTest, OnlyAProxyOfTheOperatorNamesClients) {
   Start([](Door::Options& options) {
     ASSERT_TRUE(options.proxies.Add("127.0.0.9").ok());

@@ -176,7 +176,7 @@ absl::Status Serve(const DoorConfig& config, bool checks, const sigset_t& signal
   }
   spdlog::info("the door of {} listens on {}, and passes requests to {}", roster.deployment(),
                config.listen_address(), frontend.address);
-  const shoald::Watchdog watchdog(&notifier, [&] { door->port(); });
+  const shoald::Watchdog watchdog(&notifier, [&] { door->Probe(); });
   notifier.Ready("in service");
   for (;;) {
     const int signal_number = WaitFor(signals, kLookAgain);
