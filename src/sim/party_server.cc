@@ -313,11 +313,16 @@ absl::Status PartyServer::OpenParty() {
                                           journal_.get(), &random_, &clock_, resources)
                   : server::Party::CreateOther(std::move(options), &random_, &clock_, resources));
   if (number < roster.size()) {
+    SimulatedLink::AnswerBytes refresh_bytes;
+    if (terms_ != nullptr) {
+      refresh_bytes = [terms = terms_.get()](const Digest& id) {
+        return terms->AnswerBytesFromNext(id);
+      };
+    }
     next_ = std::make_unique<SimulatedLink>(
         options_.network, options_.address, roster.party(number + 1).machines,
         [party = party_.get()](const Digest& round_id) { return party->AnswerBytes(round_id); },
-        options_.plan.stage_limit_s * kSecond, &spools_,
-        [terms = terms_.get()](const Digest& id) { return terms->AnswerBytesFromNext(id); });
+        options_.plan.stage_limit_s * kSecond, &spools_, std::move(refresh_bytes));
   }
   node_ = std::make_unique<server::ChainNode>(party_.get(), next_.get());
   return absl::OkStatus();
