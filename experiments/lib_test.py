@@ -441,7 +441,7 @@ class StudiesTest(unittest.TestCase):
                       if isinstance(thing, type) and issubclass(thing, runner.Study) and thing.__module__ == module.__name__]
             folder = os.path.join(root, name, "results")
             rows = results.read(os.path.join(folder, "points.csv"))
-            for figure, caption in study.figures(rows, folder):
+            for figure, caption, *_ in study.figures(rows, folder):
                 with self.subTest(figure=figure.name):
                     FigureTest.saved(figure, caption)
                     FigureTest.check(self, figure)

@@ -316,7 +316,7 @@ class AppStore(runner.ChainStudy):
         figure.conclude(f"By money a download is cheaper than a term in {', '.join(names)}. A round a day costs "
                         f"{rounds[0]:.2f} to {rounds[-1]:.2f} times as much as a term, and reveals more.")
         return (figure, "Colours: the cheapest way, by processor time and traffic of all links; rounds a day are left out; white: more "
-                        "queries than a round can have, or 1,000 an application. " + self._MODELLED)
+                        "queries than a round can have, or 1,000 an application. " + self._MODELLED, crowds)
 
     def _way_lines(self, axis, rows, x, cost, scale, changes):
         """A line for each way, over x; where changes matter most, one for each."""
@@ -372,7 +372,7 @@ class AppStore(runner.ChainStudy):
         figure.conclude(f"With {first} % changing a day a term is cheaper than daily differences {', '.join(meets)}.")
         return (figure, f"Shaded: a download costs less than a term, where {first} % change a day; so do all lines that do not say "
                         "otherwise. "
-                + self._MODELLED)
+                + self._MODELLED, crowds)
 
     def _lists_figure(self, rows):
         """Traffic and processor time over the length of lists."""
@@ -403,7 +403,7 @@ class AppStore(runner.ChainStudy):
         ratio = [float(row["whole_round_cpu_s"]) / float(row["whole_refresh_cpu_s"]) for row in watch]
         figure.conclude(f"A download moves fewer bytes to a device than a term in {won_bytes} of {of} cases, and takes less processor time "
                         f"in {won_cpu}; a refresh takes the parties 1/{max(ratio):.0f} to 1/{min(ratio):.0f} of its round's processor time.")
-        return (figure, f"Shaded: a download takes less than a term, where {first} % change a day. " + self._MODELLED)
+        return (figure, f"Shaded: a download takes less than a term, where {first} % change a day. " + self._MODELLED, watch)
 
     def _privacy_figure(self, rows):
         """What the ledger says of 30 days."""
@@ -428,7 +428,7 @@ class AppStore(runner.ChainStudy):
                         "30 days, {:.1f} at delta {:g}. A download shows nothing.".format(*told["round"], *told["term"]))
         return (figure, "Computed exactly, not measured: the least noise that protects a list of each length (phi = list) at (1, 1e-06) in "
                         "one round, composed over 30 rounds, or once. Where no epsilon holds at delta 1e-06, the ledger takes the next "
-                        "power of ten at which one does.")
+                        "power of ten at which one does.", watch)
 
     def _windows_figure(self, rows):
         measured = [row for row in rows if row["engine"] == "shoal"]
@@ -480,7 +480,7 @@ class AppStore(runner.ChainStudy):
         protected = " and ".join(dict.fromkeys(_protection(row) for row in measured))
         return (figure, f"{runner.grouped(some['records'])} applications, {runner.grouped(some['devices_per_day'])} devices a "
                         f"day, {_APPS} applications each, two parties; {protected} in one round at "
-                        f"({_EPSILON:g}, {_DELTA:g}).")
+                        f"({_EPSILON:g}, {_DELTA:g}).", *([measured] if measured else []))
 
     def tables(self, rows):
         header = ("windows a day", "protects", "phi", "devices a round", "queries a round", "rows", "noise a row",

@@ -147,7 +147,8 @@ class Study:
         """What is printed at the end, beside where the page is."""
 
     def figures(self, rows, out):
-        """(plots.Figure, what its caption says before the machine) for the lines that there are in `out`."""
+        """(plots.Figure, what its caption says before the machine) for the lines that there are in `out`; third, if
+        these are not all, the lines that it shows."""
         raise NotImplementedError
 
     def tables(self, rows):
@@ -334,8 +335,10 @@ def _draw(study, rows, out, size, notes):
     for note in notes:
         sheet.text(note, note=True)
     concluded = []
-    for figure, caption in study.figures(rows, out):
-        path = figure.save(out, (caption + " " + where).strip() if study.timed else caption)
+    for figure, caption, *shown in study.figures(rows, out):
+        # A figure of some of the lines names the machines of these alone.
+        here = plots.machine_caption(shown[0]) if shown else where
+        path = figure.save(out, (caption + " " + here).strip() if study.timed else caption)
         sheet.image(path, f"{figure.title}. {figure.conclusion}")
         concluded.append(figure.conclusion)
     for heading, header, lines in study.tables(rows):
