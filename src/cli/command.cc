@@ -160,7 +160,8 @@ ExitCode RunCommand(const std::string& program, const Command& command,
 
 void validate(boost::any& value, const std::vector<std::string>& texts, Count*, int) {
   po::validators::check_first_occurrence(value);
-  absl::string_view text = po::validators::get_single_string(texts);
+  const std::string& given = po::validators::get_single_string(texts);
+  absl::string_view text = given;
   uint64_t factor = 1;
   if (!text.empty()) {
     if (text.back() == 'k') factor = 1000;
@@ -172,7 +173,10 @@ void validate(boost::any& value, const std::vector<std::string>& texts, Count*, 
   if (text.empty() || text.size() > 20 ||
       text.find_first_not_of("0123456789") != absl::string_view::npos ||
       !absl::SimpleAtoi(text, &number) || number > std::numeric_limits<uint64_t>::max() / factor) {
-    throw po::validation_error(po::validation_error::invalid_option_value);
+    throw po::error_with_option_name(absl::StrCat(
+        "%canonical_option%: expected a whole number, or one with k, M or G behind it for "
+        "thousands, millions or thousands of millions, such as 2500k; got '",
+        given, "'"));
   }
   value = Count{number * factor};
 }

@@ -428,7 +428,7 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
 cli::Command Simulate(Connector connect) {
   return {
       .name = "simulate",
-      .summary = "play a crowd of devices in one round or at an engine, and check every answer",
+      .summary = "play a crowd in a round, a term or at an engine, and check every answer",
       .help =
           R"(Plays many devices against a running deployment, in one round. Each device has its own
 master seed, slots, queries and installed applications. The application of rank r is

@@ -140,10 +140,14 @@ absl::Status TellDisplaced(const table::RecordSet& records, const table::Unsigne
                            const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<size_t> displaced,
                          table::DisplacedRecords(records, table));
-  io.err << displaced.size() << " of " << records.size() << " keys must move: their rows, "
-         << table.manifest().incomplete_rows() << " of " << table.rows()
-         << ", are full. Clients are told that these keys are not known until the next term, which "
-            "a build without --keep-rows begins\n";
+  if (displaced.empty()) {
+    io.err << "no key must move: all " << records.size() << " have room in their rows\n";
+  } else {
+    io.err << displaced.size() << " of " << records.size() << " keys must move: their rows, "
+           << table.manifest().incomplete_rows() << " of " << table.rows()
+           << ", are full. Clients are told that these keys are not known until the next term, "
+              "which a build without --keep-rows begins\n";
+  }
   if (values.count("displaced") == 0) return absl::OkStatus();
   std::string text;
   for (const size_t i : displaced) {
