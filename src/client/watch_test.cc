@@ -442,7 +442,8 @@ TEST_F(OrdinaryRoundsTest, AWatchedListEntersNoRoundWithoutATerm) {
     slept_ms_ %= 1000;
   };
   SHOAL_ASSERT_OK(Start());
-  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round with a term"));
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                "no round of this deployment has a term"));
 }
 
 TEST_F(WatchTest, AnOrdinaryLookupEntersNoRoundWithATerm) {
