@@ -519,11 +519,7 @@ absl::Status ChainClient::CheckEpoch() {
 }
 
 absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_rounds) {
-  if (options_.term && deployment_->roster().max_refreshes() == 0) {
-    return absl::FailedPreconditionError(
-        "no round of this deployment has a term: its roster, which all parties have signed, has no "
-        "term_limit. Waiting does not help; ask the operators, or make lookups with shoal query");
-  }
+  if (options_.term) SHOAL_RETURN_IF_ERROR(CheckTermsExist(*deployment_));
   uint64_t next_check_s = 0;
   const uint64_t asked_from_s = environment_.clock->NowSeconds();
   const uint64_t deadline_s = asked_from_s + options_.timeout_s;

@@ -24,6 +24,13 @@ std::vector<uint32_t> PlacesOf(size_t parties, size_t count, size_t party) {
 
 }  // namespace
 
+absl::Status CheckTermsExist(const Deployment& deployment) {
+  if (deployment.roster().max_refreshes() > 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "no round of this deployment has a term: its roster, which all parties have signed, has no "
+      "term_limit. Waiting does not help; ask the operators, or make lookups with shoal query");
+}
+
 absl::StatusOr<VerifiedRefresh> VerifyRefresh(const wire::GetRefreshResponse& response,
                                               const TermRound& term, const Deployment& deployment) {
   const wire::RefreshHeader& header = response.refresh().header();

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
@@ -41,6 +42,9 @@ struct TermRound {
   const wire::RoundHeader& header;
   const wire::Manifest& manifest;  // of the table under which its rows were asked
 };
+
+// FAILED_PRECONDITION: the roster allows no terms, so that waiting for a round with one is in vain.
+absl::Status CheckTermsExist(const Deployment& deployment);
 
 // Checks all of the frontend's response but whether the number is new. FAILED_PRECONDITION: not one
 // that may be taken under this deployment (another epoch of the table is served meanwhile, the rows

@@ -435,15 +435,21 @@ class OrdinaryRoundsTest : public WatchTest {
   OrdinaryRoundsTest() : WatchTest({}) {}
 };
 
-TEST_F(OrdinaryRoundsTest, AWatchedListEntersNoRoundWithoutATerm) {
+TEST_F(OrdinaryRoundsTest, AWatchedListDoesNotWaitWhereNoRoundHasATerm) {
+  SHOAL_ASSERT_OK(Start());
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                "no round of this deployment has a term"));
+}
+
+TEST_F(WatchTest, AWatchedListEntersNoRoundWithoutATerm) {
   environment_.sleep = [this](uint32_t milliseconds) {
     slept_ms_ += milliseconds;
     frontend_.clock().now_s += slept_ms_ / 1000;
     slept_ms_ %= 1000;
   };
+  frontend_.opens_terms = false;
   SHOAL_ASSERT_OK(Start());
-  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                "no round of this deployment has a term"));
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round with a term"));
 }
 
 TEST_F(WatchTest, AnOrdinaryLookupEntersNoRoundWithATerm) {

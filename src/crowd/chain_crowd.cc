@@ -71,6 +71,9 @@ class ChainCrowd {
   }
 
   absl::StatusOr<round::Round> PickRound() {
+    if (work_.options.refreshes > 0) {
+      SHOAL_RETURN_IF_ERROR(client::CheckTermsExist(work_.deployment));
+    }
     const uint64_t deadline_s = work_.environment.clock->NowSeconds() + work_.options.timeout_s;
     // A frontend of several machines shares a round's room out evenly.
     uint64_t most = 0;  // of the crowd's queries at one machine

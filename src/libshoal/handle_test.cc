@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -140,10 +139,9 @@ TEST_F(HandleTest, AKeyWithoutRoomIsUnknown) {
 
 TEST_F(HandleTest, AnAnswerThatDoesNotVerifyIsSaidOfItsKeysAlone) {
   frontend_.OpenRound();
-  std::set<uint32_t> spoilt;
-  frontend_.spoil = [&](uint32_t row, MutableBytes answer) {
-    if (spoilt.empty()) spoilt.insert(row);
-    if (spoilt.contains(row)) answer[0] ^= 1;
+  // Half of the rows, as one alone may be a row that hides how many are asked for.
+  frontend_.spoil = [](uint32_t row, MutableBytes answer) {
+    if (row % 2 == 0) answer[0] ^= 1;
   };
   std::vector<std::string> keys;
   for (int i = 0; i < 60; ++i) keys.push_back(absl::StrCat("key-", i));
@@ -163,6 +161,7 @@ TEST_F(HandleTest, AnAnswerThatDoesNotVerifyIsSaidOfItsKeysAlone) {
   }
   EXPECT_EQ((*answers)->failed(), failed);
   EXPECT_GE(failed, 1u);
+  EXPECT_LT(failed, keys.size());
 }
 
 // A call is cancelled at each kind of request, before the frontend sees it or when it has answered.

@@ -14,15 +14,16 @@ want=$(sed 's/$/@@SHOAL_1/' <<<"$declared")
 [ "$exported" = "$want" ] || fail "exports are not those of the header: $(diff <(echo "$want") <(echo "$exported"))"
 listed=$(grep -oE '^ *shoal_[a-z_]+;' src/libshoal/libshoal.map | tr -d ' ;' | sort)
 [ "$listed" = "$declared" ] || fail "libshoal.map lists other functions"
-# The check above would pass if nm read nothing.
-nm -D --undefined-only "$library" | grep -q google || fail "nm does not see libprotobuf's symbols"
+# The check above would pass if nm read nothing. (Whole outputs are kept: grep -q may end before nm does.)
+undefined=$(nm -DC --undefined-only "$library")
+grep -q 'google::' <<<"$undefined" || fail "nm does not see libprotobuf's symbols"
 
 dynamic=$(readelf -d "$library")
 grep -q 'SONAME.*\[libshoal\.so\.1\]' <<<"$dynamic" || fail "another soname: $dynamic"
 grep -q 'NODELETE' <<<"$dynamic" || fail "may be unloaded: $dynamic"
 grep -qE 'RPATH|RUNPATH' <<<"$dynamic" && fail "has a path of the build: $dynamic"
 # Generated code checks texts by a function that does not write to the process's log (quiet_utf8.cc).
-nm -DC --undefined-only "$library" | grep -q 'internal::VerifyUTF8(' && fail "peers can write to the log"
+grep -q 'internal::VerifyUTF8(' <<<"$undefined" && fail "peers can write to the log"
 
 # All symbols at once (RTLD_NOW), in a process that has nothing of them.
 said=$(/usr/bin/python3 -c '

@@ -224,7 +224,7 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
   header.set_onions_close_s(clock_.now_s + 60);
   header.set_queries_close_s(clock_.now_s + 120);
   header.set_expires_s(clock_.now_s + 600);
-  if (options_.refreshes > 0) {
+  if (options_.refreshes > 0 && opens_terms) {
     header.set_max_refreshes(options_.refreshes);
     header.set_term_expires_s(clock_.now_s + term_s);
   }

@@ -104,6 +104,8 @@ class FakeFrontend final : public Transport {
   wire::GetDeploymentResponse deployment;
   // How long terms last from their announcement on.
   uint64_t term_s = 20 * 24 * 3600;
+  // Whether rounds have one, where the roster allows it.
+  bool opens_terms = true;
   // Whether a round advances by itself to the state that a client waits for.
   bool advance = true;
   // If set, a round goes to the state that this returns, not to the state that the client waits
