@@ -313,12 +313,18 @@ absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
                      RecordCutter(part / context.answer_bytes, context.answer_bytes)});
     begun += part;
   }
+  const SecretVector<uint64_t>& came = forwarding.routes.came();
+  const uint64_t own = forwarding.places;
+  const uint64_t all = std::accumulate(came.begin(), came.end(), own);
   // Without a reservation a list may have what nobody has reserved, but not what this round's other
   // lists will need.
   uint64_t reserved = forwarding.arena == nullptr ? 0 : forwarding.returned.memory;
+  const auto memory_of = [&](uint64_t places) {
+    return shuffle::Scatter::MemoryBytes(places, context.answer_bytes);
+  };
   const auto make = [&](uint64_t wanted, uint64_t places,
                         uint64_t bucket_bytes) -> absl::StatusOr<shuffle::Scatter> {
-    const uint64_t memory = shuffle::Scatter::MemoryBytes(places, context.answer_bytes);
+    const uint64_t memory = memory_of(places);
     const bool fits = forwarding.arena != nullptr && memory <= reserved;
     SHOAL_ASSIGN_OR_RETURN(Spool list, fits ? forwarding.arena->MakeList(memory, memory)
                                             : resources.spools->Create(memory));
@@ -327,19 +333,20 @@ absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
                                        std::move(list));
   };
   constexpr uint64_t kBucketBytes = shuffle::Scatter::kBucketBytes;
-  SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
-                         make(queries.positions.size(), forwarding.places, kBucketBytes));
+  const uint64_t wanted = queries.positions.size();
+  // In memory one list has all answers, so that the memory of the offline stage's list serves for
+  // all, and nothing has to tell them apart as they are put.
+  if (all == own || memory_of(all) <= std::max(reserved, resources.spools->free_bytes())) {
+    SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter, make(wanted, all, kBucketBytes));
+    // Somebody else may have taken that memory.
+    if (all == own || scatter.in_memory()) {
+      return AnswerIntake(context.answer_bytes, &forwarding, std::move(parts), std::move(scatter),
+                          resources);
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter, make(wanted, own, kBucketBytes));
   AnswerIntake intake(context.answer_bytes, &forwarding, std::move(parts), std::move(scatter),
                       resources);
-  const SecretVector<uint64_t>& came = forwarding.routes.came();
-  const uint64_t all = std::accumulate(came.begin(), came.end(), uint64_t{0});
-  if (all == 0) return intake;
-  const uint64_t memory = shuffle::Scatter::MemoryBytes(all, context.answer_bytes);
-  if (memory <= std::max(reserved, resources.spools->free_bytes())) {
-    SHOAL_ASSIGN_OR_RETURN(intake.in_memory_, make(all, all, kBucketBytes));
-    if (intake.in_memory_.in_memory()) return intake;
-    intake.in_memory_ = {};  // somebody else has taken that memory
-  }
   // These are read at the same time, one bucket of each: all buckets together have one's bytes.
   for (const uint64_t each : came) {
     SHOAL_ASSIGN_OR_RETURN(intake.in_files_.emplace_back(),
@@ -357,13 +364,11 @@ std::vector<std::unique_ptr<ByteSource>> AnswerIntake::TakeOthers() {
     }
     return out;
   }
-  if (in_memory_.size() > 0) others_ = std::move(in_memory_).TakeSpool();
-  uint64_t at = 0;
+  uint64_t place = forwarding_->places;
   for (const uint64_t each : came) {
-    const BytesView list =
-        BytesView(others_.memory()).subspan(at * answer_bytes_, each * answer_bytes_);
-    out.push_back(std::make_unique<ViewSource>(list));
-    at += each;
+    const BytesView records = each == 0 ? BytesView() : scatter_.Records(place, each);
+    out.push_back(std::make_unique<ViewSource>(records));
+    place += each;
   }
   return out;
 }
@@ -385,29 +390,14 @@ absl::Status AnswerIntake::PutWhole(Part& part, BytesView answers) {
   const size_t n = answers.size() / answer_bytes_;
   const std::span places = forwarding_->memory.place().subspan(part.answer, n);
   part.answer += n;
-  if (forwarding_->routes.came().empty()) return scatter_.Put(places, answers, *resources_.pool);
+  if (in_files_.empty()) return scatter_.Put(places, answers, *resources_.pool);
   const size_t most = std::max<size_t>(1, kPieceBytes / answer_bytes_);
   for (size_t at = 0; at < n; at += most) {
     const size_t now = std::min(most, n - at);
-    SHOAL_RETURN_IF_ERROR(PutToLists(places.subspan(at, now),
+    SHOAL_RETURN_IF_ERROR(PutToFiles(places.subspan(at, now),
                                      answers.subspan(at * answer_bytes_, now * answer_bytes_)));
   }
   return absl::OkStatus();
-}
-
-absl::Status AnswerIntake::PutToLists(std::span<const uint32_t> places, BytesView answers) {
-  if (!in_files_.empty()) return PutToFiles(places, answers);
-  const auto own = static_cast<uint32_t>(forwarding_->places);
-  own_.resize(places.size());
-  elsewhere_.resize(places.size());
-  for (size_t i = 0; i < places.size(); ++i) {
-    const bool here = places[i] < own;
-    own_[i] = here ? places[i] : shuffle::Scatter::kNowhere;
-    elsewhere_[i] = here ? shuffle::Scatter::kNowhere : places[i] - own;
-  }
-  SHOAL_RETURN_IF_ERROR(scatter_.Put(own_, answers, *resources_.pool));
-  if (in_memory_.size() == 0) return absl::OkStatus();
-  return in_memory_.Put(elsewhere_, answers, *resources_.pool);
 }
 
 absl::Status AnswerIntake::PutToFiles(std::span<const uint32_t> places, BytesView answers) {

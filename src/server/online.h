@@ -136,7 +136,6 @@ class AnswerIntake {
                                                const Resources& resources);
   // Of a part, its next whole answers.
   absl::Status PutWhole(Part& part, BytesView answers);
-  absl::Status PutToLists(std::span<const uint32_t> places, BytesView answers);
   absl::Status PutToFiles(std::span<const uint32_t> places, BytesView answers);
   // The answers for each of the other machines, by rank.
   std::vector<std::unique_ptr<ByteSource>> TakeOthers();
@@ -144,17 +143,14 @@ class AnswerIntake {
   size_t answer_bytes_;
   const Forwarding* forwarding_;
   std::vector<Part> parts_;
-  uint64_t at_ = 0;           // where Take goes on
-  shuffle::Scatter scatter_;  // answers to this machine's queries, and to noise
-  // To those of other machines, one machine's after the other's; of no places if they lie in files,
-  // or there are none.
-  shuffle::Scatter in_memory_;
-  std::vector<shuffle::Scatter> in_files_;  // the same in files, by rank
-  Spool others_;                            // in_memory_'s, once all have come
+  uint64_t at_ = 0;  // where Take goes on
+  // Answers to this machine's queries, and to noise; behind them, in memory, those to the other
+  // machines' queries, one machine's after the other's.
+  shuffle::Scatter scatter_;
+  std::vector<shuffle::Scatter> in_files_;  // the latter where memory lacks, by rank
   Resources resources_;
-  // Of a piece at one of several machines: the places of its answers in scatter_ and in in_memory_;
-  // for files, where each answer is once they are in the order of their lists, and in that order
-  // their places and themselves.
+  // Of a piece, if there are files: the places of its answers in scatter_; where each other answer
+  // is; once these are in the order of their lists, and in that order, their places and themselves.
   SecretVector<uint32_t> own_, elsewhere_, order_, places_;
   SecretVector<uint8_t> ordered_;
 };

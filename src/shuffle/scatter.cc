@@ -54,6 +54,11 @@ void Scatter::Rewind() {
   ordered_ = {};
 }
 
+BytesView Scatter::Records(uint64_t first, uint64_t count) const {
+  SHOAL_CHECK(in_memory() && first >= wanted_ && first + count <= places_);
+  return spool_.memory().subspan(first * record_bytes_, count * record_bytes_);
+}
+
 Spool Scatter::TakeSpool() && {
   SHOAL_CHECK(in_memory());
   return std::move(spool_);

@@ -48,6 +48,10 @@ class Scatter {
   // write to the bytes, which are valid until the next call.
   absl::StatusOr<MutableBytes> Next(ThreadPool& pool);
 
+  // Only in memory (checked): the records of places that Next does not hand out, as they lie, until
+  // this object dies.
+  BytesView Records(uint64_t first, uint64_t count) const;
+
   // Lets Next begin again with place 0, and frees the memory for a bucket until then. Not for a
   // caller that has written to the bytes.
   void Rewind();
