@@ -90,6 +90,7 @@ bool ParseBatch(BytesView input) {
   Cursor cursor(input);
   const uint32_t positions = cursor.U16();
   const auto batch = wire::DecodeQueryBatch(cursor.rest(), positions);
+  SHOAL_CHECK(wire::CheckQueryBatch(cursor.rest(), positions) == batch.status());
   if (!batch.ok()) return false;
   SHOAL_CHECK(std::ranges::equal(wire::EncodeQueryBatch(*batch, positions), cursor.rest()));
   return true;

@@ -764,9 +764,10 @@ void MeasureParts(size_t n, RandomSource& random, UnitCosts& costs) {
       (void)digested(batch, 2 * half);
       std::vector<server::BatchPart> parts;
       for (const uint32_t first : {uint32_t{0}, half}) {
-        const Bytes sent =
+        Bytes sent =
             wire::EncodeQueryBatch(server::CutBatch(batch, run, {2 * half, first, half}), half);
-        parts.push_back({*wire::DecodeQueryBatch(sent, half), half});
+        SHOAL_CHECK(wire::CheckQueryBatch(sent, half).ok());
+        parts.push_back({std::move(sent), half});
       }
       const wire::QueryBatch joined = server::JoinBatches(std::move(parts));
       (void)digested(joined, 2 * half);

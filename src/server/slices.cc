@@ -99,37 +99,32 @@ Run Tiling::slice() const {
   return *slice_;
 }
 
-wire::QueryBatch CutBatch(const wire::QueryBatch& batch, const ListPart& run,
-                          const ListPart& part) {
+wire::QueryBatchView CutBatch(const wire::QueryBatch& batch, const ListPart& run,
+                              const ListPart& part) {
   SHOAL_CHECK(part.first >= run.first && part.end() <= run.end());
   const uint64_t skipped = part.first - run.first;
   const auto begin = std::ranges::lower_bound(batch.positions, skipped);
   const auto end = std::ranges::lower_bound(batch.positions, skipped + part.count);
-  wire::QueryBatch out;
-  out.positions.assign(begin, end);
-  for (uint32_t& position : out.positions) position -= static_cast<uint32_t>(skipped);
-  out.tallies.assign(batch.tallies.begin() + (begin - batch.positions.begin()),
-                     batch.tallies.begin() + (end - batch.positions.begin()));
-  return out;
+  const auto first = static_cast<size_t>(begin - batch.positions.begin());
+  const auto count = static_cast<size_t>(end - begin);
+  return {std::span(batch.positions).subspan(first, count),
+          std::span(batch.tallies).subspan(first, count), static_cast<uint32_t>(skipped)};
 }
 
 wire::QueryBatch JoinBatches(std::vector<BatchPart> parts) {
   wire::QueryBatch out;
   size_t used = 0;
-  for (const BatchPart& part : parts) used += part.batch.positions.size();
+  for (const BatchPart& part : parts) used += wire::EncodedQueries(part.encoded);
   out.positions.reserve(used);
   out.tallies.reserve(used);
   uint64_t before = 0;
   for (BatchPart& part : parts) {
-    const auto mine = out.positions.insert(out.positions.end(), part.batch.positions.begin(),
-                                           part.batch.positions.end());
-    for (uint32_t& position : std::span(mine, out.positions.end())) {
-      position += static_cast<uint32_t>(before);
-    }
-    out.tallies.insert(out.tallies.end(), part.batch.tallies.begin(), part.batch.tallies.end());
+    SHOAL_CHECK(before + part.positions < ~uint32_t{0});
+    SHOAL_CHECK(wire::AppendQueryBatch(part.encoded, static_cast<uint32_t>(part.positions),
+                                       static_cast<uint32_t>(before), out)
+                    .ok());
     before += part.positions;
-    part.batch = {};
-    SHOAL_CHECK(before < ~uint32_t{0});
+    part.encoded = Bytes();
   }
   return out;
 }

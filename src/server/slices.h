@@ -86,13 +86,15 @@ class Tiling {
 };
 
 // The part of a batch over the positions of `run` that is over those of `part`, which lies in the
-// run (checked), as a batch of its own: its position 0 is part.first.
-wire::QueryBatch CutBatch(const wire::QueryBatch& batch, const ListPart& run, const ListPart& part);
+// run (checked): its position 0 is part.first. The batch must outlive it.
+wire::QueryBatchView CutBatch(const wire::QueryBatch& batch, const ListPart& run,
+                              const ListPart& part);
 
 // Joins batches over parts that are a slice, in order, to one over the slice: 2^32 - 2 positions at
-// most (checked). Each is freed as it is joined.
+// most (checked). Each must be one that wire::CheckQueryBatch takes (checked), and is freed as it
+// is joined.
 struct BatchPart {
-  wire::QueryBatch batch;
+  Bytes encoded;
   uint64_t positions;
 };
 wire::QueryBatch JoinBatches(std::vector<BatchPart> parts);

@@ -165,14 +165,18 @@ TEST(SlicesTest, ABatchIsCutAndJoinedAgain) {
   const ListPart run{100, 40, 20};
   std::vector<BatchPart> parts;
   uint64_t first = 40;
-  for (const uint64_t count : {4, 0, 1, 10, 5}) {
-    parts.push_back({CutBatch(batch, run, {100, first, count}), count});
-    for (const uint32_t position : parts.back().batch.positions) EXPECT_LT(position, count);
+  for (const uint32_t count : {4, 0, 1, 10, 5}) {
+    const wire::QueryBatchView cut = CutBatch(batch, run, {100, first, count});
+    parts.push_back({wire::EncodeQueryBatch(cut, count), count});
+    SHOAL_EXPECT_OK(wire::CheckQueryBatch(parts.back().encoded, count));
     first += count;
   }
-  EXPECT_EQ(parts[0].batch.positions, (std::vector<uint32_t>{0, 3}));
-  EXPECT_EQ(parts[3].batch.positions, (std::vector<uint32_t>{4, 5}));
-  EXPECT_EQ(parts[3].batch.tallies, (std::vector<uint32_t>{8, 9}));
+  const auto decoded = [&](size_t i) {
+    return *wire::DecodeQueryBatch(parts[i].encoded, static_cast<uint32_t>(parts[i].positions));
+  };
+  EXPECT_EQ(decoded(0).positions, (std::vector<uint32_t>{0, 3}));
+  EXPECT_EQ(decoded(3).positions, (std::vector<uint32_t>{4, 5}));
+  EXPECT_EQ(decoded(3).tallies, (std::vector<uint32_t>{8, 9}));
   const wire::QueryBatch joined = JoinBatches(parts);
   EXPECT_EQ(joined.positions, batch.positions);
   EXPECT_EQ(joined.tallies, batch.tallies);

@@ -161,9 +161,8 @@ class PartStages::OnlineTry {
   }
 
   absl::StatusOr<std::unique_ptr<ByteSource>> Take(const std::shared_ptr<OnlineTry>& self,
-                                                   const wire::ListPart& wire_part,
-                                                   wire::QueryBatch batch, const Digest& round_id,
-                                                   const Options& options)
+                                                   const wire::ListPart& wire_part, Bytes queries,
+                                                   const Digest& round_id, const Options& options)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     const server::ListPart part = PartOf(wire_part);
     bool last;
@@ -176,7 +175,7 @@ class PartStages::OnlineTry {
         dropped = FailLocked(added);
         return added;
       }
-      parts_[wire_part.from_machine()] = {std::move(batch), part.count};
+      parts_[wire_part.from_machine()] = {std::move(queries), part.count};
       last = running_ = tiling_.complete();
       slice = SliceOf(part, tiling_);
     }
@@ -245,7 +244,7 @@ class PartStages::OnlineTry {
       const MutexLock lock(mutex_);
       for (auto& [from, part] : parts_) {  // the order of the machines is that of the list
         senders.push_back(from);
-        sizes.push_back(part.batch.positions.size());
+        sizes.push_back(wire::EncodedQueries(part.encoded));
         parts.push_back(std::move(part));
       }
       parts_.clear();
@@ -394,9 +393,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> PartStages::Online(const wire::Onlin
     return absl::InvalidArgumentError(
         absl::StrCat("a batch over ", part.count(), " positions: too many"));
   }
-  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch batch,
-                         wire::DecodeQueryBatch(queries, static_cast<uint32_t>(part.count())));
-  queries = Bytes();  // a stage is long
+  // It is decoded with the others, once all have come, to its place among them.
+  SHOAL_RETURN_IF_ERROR(wire::CheckQueryBatch(queries, static_cast<uint32_t>(part.count())));
   absl::StatusOr<std::shared_ptr<OnlineTry>> found;
   std::vector<std::shared_ptr<OnlineTry>> gone;
   {
@@ -406,7 +404,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> PartStages::Online(const wire::Onlin
   for (const auto& each : gone) each->Fail(Replaced());
   SHOAL_RETURN_IF_ERROR(found.status());
   const std::shared_ptr<OnlineTry> present = *std::move(found);
-  return present->Take(present, part, std::move(batch), round_id, options_);
+  return present->Take(present, part, std::move(queries), round_id, options_);
 }
 
 }  // namespace shoal::shoald

@@ -417,14 +417,14 @@ class OneReceiver {
     return stages_.Offline(request, part.count() * kOnion);
   }
   absl::Status Online(const wire::ListPart& part) {
+    const server::ListPart run = {part.records(), part.first(), part.count()};
+    return Online(part, wire::EncodeQueryBatch(BatchOver(run), static_cast<uint32_t>(run.count)));
+  }
+  absl::Status Online(const wire::ListPart& part, Bytes queries) {
     wire::OnlineRequest request;
     request.set_round_id(ToString(round::RoundId(HeaderOf(1).header())));
     *request.mutable_part() = part;
-    const server::ListPart run = {part.records(), part.first(), part.count()};
-    SHOAL_ASSIGN_OR_RETURN(
-        const auto answers,
-        stages_.Online(request,
-                       wire::EncodeQueryBatch(BatchOver(run), static_cast<uint32_t>(run.count))));
+    SHOAL_ASSIGN_OR_RETURN(const auto answers, stages_.Online(request, std::move(queries)));
     return ReadAll(*answers).status();
   }
   PartStages& stages() { return stages_; }
@@ -507,6 +507,23 @@ TEST(PartStagesTest, AnswersThatNobodyTookEndWithTheirTry) {
   for (auto& call : calls) {
     EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled, "is ending"));
   }
+}
+
+// It is decoded later, when nobody can be told any more.
+TEST(PartStagesTest, WhatIsNoBatchIsRefusedAtOnce) {
+  OneReceiver receiver(1);
+  receiver.online = [] { return std::make_unique<BytesSource>(Bytes(kAnswer)); };
+  const wire::ListPart part = OneOf(1, 0, 1, 15);
+  const wire::QueryBatch batch = {.positions = {1, 14}, .tallies = {7, 8}};
+  const Bytes encoded = wire::EncodeQueryBatch(batch, 15);
+  for (size_t at = 0; at < encoded.size(); ++at) {
+    Bytes changed = encoded;
+    changed[at] ^= 0x80;
+    if (wire::DecodeQueryBatch(changed, 15).ok()) continue;
+    EXPECT_THAT(receiver.Online(part, std::move(changed)), StatusIs(kInvalid, "query batch")) << at;
+  }
+  EXPECT_THAT(receiver.Online(part, Bytes()), StatusIs(kInvalid, "query batch"));
+  SHOAL_EXPECT_OK(receiver.Online(OneOf(1, 0, 1, 2)));  // position 0 has a query
 }
 
 TEST(PartStagesTest, TriesThatWereReplacedReserveNothing) {

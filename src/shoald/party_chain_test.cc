@@ -399,9 +399,8 @@ class Chain {
                                  ? PositionsOf(*machine->sent.list, number + 1)
                                  : static_cast<uint32_t>(machine->sent.query_run.count);
       positions += count;
-      auto batch = wire::DecodeQueryBatch(*machine->sent.queries, count);
-      SHOAL_CHECK(batch.ok());
-      parts.push_back({*std::move(batch), count});
+      SHOAL_CHECK(wire::CheckQueryBatch(*machine->sent.queries, count).ok());
+      parts.push_back({*machine->sent.queries, count});
     }
     return server::JoinBatches(std::move(parts));
   }

@@ -226,10 +226,12 @@ class TwoMachines final : public server::Link {
     for (uint32_t i = 0; i < 2; ++i) {
       calls.emplace_back([&, i] {
         answers[i] = [&]() -> absl::StatusOr<Bytes> {
-          SHOAL_ASSIGN_OR_RETURN(
-              const auto source,
-              links_[i]->OnlineRun(round_id, {i, attempt_, RunOf(i)},
-                                   server::CutBatch(batch, {records_, 0, records_}, RunOf(i))));
+          const auto count = static_cast<uint32_t>(RunOf(i).count);
+          const Bytes mine = wire::EncodeQueryBatch(
+              server::CutBatch(batch, {records_, 0, records_}, RunOf(i)), count);
+          SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch cut, wire::DecodeQueryBatch(mine, count));
+          SHOAL_ASSIGN_OR_RETURN(const auto source,
+                                 links_[i]->OnlineRun(round_id, {i, attempt_, RunOf(i)}, cut));
           return ReadAll(*source);
         }();
       });

@@ -217,7 +217,7 @@ absl::StatusOr<std::unique_ptr<RunCalls::RunAnswers>> RunCalls::Ask(
   };
   for (const server::Shipment& shipment :
        server::Shipments(mine.run, mine.rank, options_.machines)) {
-    const wire::QueryBatch batch = server::CutBatch(queries, mine.run, shipment.part);
+    const wire::QueryBatchView batch = server::CutBatch(queries, mine.run, shipment.part);
     const uint64_t expected = batch.positions.size() * answer_bytes;
     SHOAL_ASSIGN_OR_RETURN(auto part, answers->Begin(expected));
     wire::OnlineRequest request;

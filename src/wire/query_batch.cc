@@ -1,10 +1,13 @@
 #include "src/wire/query_batch.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
 
 namespace shoal::wire {
 namespace {
@@ -24,12 +27,12 @@ size_t VarintBytes(uint32_t value) {
 // Whether the bitmap is surely the smaller encoding, as every gap takes at least one byte.
 bool SurelyBitmap(uint64_t count, uint64_t bitmap_bytes) { return count >= bitmap_bytes; }
 
-// Bytes of the positions encoded as gaps if below `enough`; otherwise any number not below
-// `enough`.
-uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
+// Bytes of the positions, which are counted from `first`, encoded as gaps if below `enough`;
+// otherwise any number not below `enough`.
+uint64_t GapBytes(std::span<const uint32_t> positions, uint32_t first, uint64_t enough) {
   if (SurelyBitmap(positions.size(), enough)) return enough;
   uint64_t total = 0;
-  uint32_t next = 0;  // the lowest position not yet passed
+  uint32_t next = first;  // the lowest position not yet passed
   for (uint32_t position : positions) {
     total += VarintBytes(position - next);
     next = position + 1;
@@ -38,8 +41,8 @@ uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
 }
 
 // Bytes of the positions in the shorter encoding.
-uint64_t GapOrBitmapBytes(const std::vector<uint32_t>& positions, uint64_t bitmap_bytes) {
-  return std::min(GapBytes(positions, bitmap_bytes), bitmap_bytes);
+uint64_t GapOrBitmapBytes(std::span<const uint32_t> positions, uint64_t bitmap_bytes) {
+  return std::min(GapBytes(positions, 0, bitmap_bytes), bitmap_bytes);
 }
 
 // Begins an encoding: only kind and count are written. It uses `memory`, which must be zeros, if
@@ -52,7 +55,7 @@ Bytes Begin(uint8_t kind, uint64_t used_bytes, uint32_t count, Bytes memory = {}
 }
 
 // Written so that compilers use vectors.
-bool Rises(const std::vector<uint32_t>& positions) {
+bool Rises(std::span<const uint32_t> positions) {
   uint32_t wrong = 0;
   for (size_t i = 1; i < positions.size(); ++i) {
     wrong |= static_cast<uint32_t>(positions[i - 1] >= positions[i]);
@@ -62,18 +65,18 @@ bool Rises(const std::vector<uint32_t>& positions) {
 
 // Whether eight positions follow each other without a gap from number i on, in a batch whose
 // positions rise: most batches use nearly all positions, and are handled eight at a time.
-bool EightInARow(const std::vector<uint32_t>& positions, size_t i) {
+bool EightInARow(std::span<const uint32_t> positions, size_t i) {
   return i + 8 <= positions.size() && positions[i + 7] - positions[i] == 7;
 }
 
 // The same for 64.
-bool SixtyFourInARow(const std::vector<uint32_t>& positions, size_t i) {
+bool SixtyFourInARow(std::span<const uint32_t> positions, size_t i) {
   return i + 64 <= positions.size() && positions[i + 63] - positions[i] == 63;
 }
 
-// Sets the bits of base + positions in a bitmap that begins with bit 8 * first_byte. Leaves out
-// those before it.
-void SetBits(const std::vector<uint32_t>& positions, uint64_t base, uint64_t first_byte,
+// Sets the bits of base + positions (modulo 2^64) in a bitmap that begins with bit 8 * first_byte.
+// Leaves out those before it.
+void SetBits(std::span<const uint32_t> positions, uint64_t base, uint64_t first_byte,
              uint8_t* bitmap) {
   for (size_t i = 0; i < positions.size();) {
     const uint64_t used = base + positions[i];
@@ -132,8 +135,62 @@ UsedEncoding EncodingOf(std::span<const QuerySlice> slices) {
   return encoding;
 }
 
+BytesView TallyBytes(std::span<const uint32_t> tallies) {
+  return {reinterpret_cast<const uint8_t*>(tallies.data()), 4 * tallies.size()};
+}
+
 absl::Status Bad(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("query batch: ", why));
+}
+
+// What an encoding begins with, and what follows.
+struct Parsed {
+  uint8_t kind = 0;
+  uint32_t count = 0;
+  BytesView used, tallies;
+};
+absl::StatusOr<Parsed> Parse(BytesView encoded, uint32_t position_count) {
+  if (encoded.size() < kHeaderBytes) return Bad("truncated header");
+  Parsed parsed;
+  parsed.kind = encoded[0];
+  parsed.count = EncodedQueries(encoded);
+  if (parsed.kind > kGaps) return Bad(absl::StrCat("unknown kind ", parsed.kind));
+  if (parsed.count > position_count) {
+    return Bad(absl::StrCat(parsed.count, " queries for ", position_count, " positions"));
+  }
+  const BytesView rest = encoded.subspan(kHeaderBytes);
+  if (rest.size() < 4 * uint64_t{parsed.count}) return Bad("truncated tallies");
+  parsed.used = rest.first(rest.size() - 4 * uint64_t{parsed.count});
+  parsed.tallies = rest.subspan(parsed.used.size());
+  return parsed;
+}
+
+// Whether all tallies are below the modulus, 2^31 - 1: whatever is not has bit 31, or gets it by
+// adding 1. Written so that compilers use vectors.
+bool AreBelowModulus(BytesView tallies) {
+  uint32_t high = 0;
+  for (size_t at = 0; at < tallies.size(); at += 4) {
+    const auto tally = LoadLe<uint32_t>(tallies.data() + at);
+    high |= tally | (tally + 1);
+  }
+  return high >> 31 == 0;
+}
+
+// Whether this is a valid encoding by a bitmap that is so full that gaps are surely not shorter.
+// False says nothing.
+bool IsValidFullBitmap(const Parsed& parsed, uint32_t position_count) {
+  const uint64_t bytes = BitmapBytes(position_count);
+  if (parsed.kind != kBitmap || parsed.used.size() != bytes || !SurelyBitmap(parsed.count, bytes)) {
+    return false;
+  }
+  if (position_count % 8 != 0 && parsed.used.back() >> (position_count % 8) != 0) return false;
+  uint64_t bits = 0;
+  size_t at = 0;
+  for (; at + 8 <= bytes; at += 8) {
+    bits += static_cast<uint64_t>(std::popcount(LoadLe<uint64_t>(parsed.used.data() + at)));
+  }
+  for (; at < bytes; ++at) bits += static_cast<uint64_t>(std::popcount(parsed.used[at]));
+  return bits == parsed.count && AreBelowModulus(parsed.tallies);
 }
 
 }  // namespace
@@ -170,27 +227,28 @@ uint64_t EncodedBytes(const QueryBatch& batch, uint32_t position_count) {
          4 * uint64_t{batch.positions.size()};
 }
 
-Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
+Bytes EncodeQueryBatch(const QueryBatchView& batch, uint32_t position_count) {
   const size_t count = batch.positions.size();
   SHOAL_CHECK(batch.tallies.size() == count && Rises(batch.positions));
-  SHOAL_CHECK(count == 0 || batch.positions.back() < position_count);
+  SHOAL_CHECK(count == 0 || (batch.positions.front() >= batch.first &&
+                             batch.positions.back() - batch.first < position_count));
   const uint64_t bitmap_bytes = BitmapBytes(position_count);
-  const uint64_t gap_bytes = GapBytes(batch.positions, bitmap_bytes);
+  const uint64_t gap_bytes = GapBytes(batch.positions, batch.first, bitmap_bytes);
   const bool gaps = gap_bytes < bitmap_bytes;
   Bytes out =
       Begin(gaps ? kGaps : kBitmap, gaps ? gap_bytes : bitmap_bytes, static_cast<uint32_t>(count));
   uint8_t* at = out.data() + kHeaderBytes;
-  uint64_t next = 0;
   if (gaps) {
+    uint64_t next = batch.first;
     for (uint32_t position : batch.positions) {
       at = PutGap(at, static_cast<uint32_t>(position - next));
       next = uint64_t{position} + 1;
     }
   } else {
-    SetBits(batch.positions, 0, 0, at);
+    SetBits(batch.positions, uint64_t{0} - batch.first, 0, at);
     at += bitmap_bytes;
   }
-  std::ranges::copy(EncodedTallies(batch), at);
+  std::ranges::copy(TallyBytes(batch.tallies), at);
   return out;
 }
 
@@ -265,32 +323,40 @@ Bytes EncodeUsed(const QueryBatch& batch, std::span<const QuerySlice> slices, si
   return out;
 }
 
-BytesView EncodedTallies(const QueryBatch& batch) {
-  return {reinterpret_cast<const uint8_t*>(batch.tallies.data()), 4 * batch.tallies.size()};
-}
+BytesView EncodedTallies(const QueryBatch& batch) { return TallyBytes(batch.tallies); }
 
 absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position_count) {
-  if (encoded.size() < kHeaderBytes) return Bad("truncated header");
-  const uint8_t kind = encoded[0];
-  const uint32_t count = LoadLe<uint32_t>(encoded.data() + 1);
-  if (kind > kGaps) return Bad(absl::StrCat("unknown kind ", kind));
-  if (count > position_count) {
-    return Bad(absl::StrCat(count, " queries for ", position_count, " positions"));
-  }
-  BytesView rest = encoded.subspan(kHeaderBytes);
-  if (rest.size() < 4 * uint64_t{count}) return Bad("truncated tallies");
-  const BytesView used = rest.first(rest.size() - 4 * uint64_t{count});
-  const BytesView tallies = rest.subspan(used.size());
-  const uint64_t bitmap_bytes = BitmapBytes(position_count);
-
   QueryBatch batch;
+  SHOAL_RETURN_IF_ERROR(AppendQueryBatch(encoded, position_count, 0, batch));
+  return batch;
+}
+
+absl::Status CheckQueryBatch(BytesView encoded, uint32_t position_count) {
+  SHOAL_ASSIGN_OR_RETURN(const Parsed parsed, Parse(encoded, position_count));
+  if (IsValidFullBitmap(parsed, position_count)) return absl::OkStatus();
+  return DecodeQueryBatch(encoded, position_count).status();
+}
+
+uint32_t EncodedQueries(BytesView encoded) {
+  SHOAL_CHECK(encoded.size() >= kHeaderBytes);
+  return LoadLe<uint32_t>(encoded.data() + 1);
+}
+
+absl::Status AppendQueryBatch(BytesView encoded, uint32_t position_count, uint32_t base,
+                              QueryBatch& batch) {
+  SHOAL_CHECK(uint64_t{base} + position_count <= uint64_t{1} << 32);
+  SHOAL_ASSIGN_OR_RETURN(const Parsed parsed, Parse(encoded, position_count));
+  const auto [kind, count, used, tallies] = parsed;
+  const uint64_t bitmap_bytes = BitmapBytes(position_count);
+  const size_t before = batch.positions.size();
+  SHOAL_CHECK(batch.tallies.size() == before);
   if (kind == kBitmap) {
     if (used.size() != bitmap_bytes) return Bad("wrong length of the bitmap");
-    batch.positions.resize(count);
-    uint32_t* at = batch.positions.data();
+    batch.positions.resize(before + count);
+    uint32_t* at = batch.positions.data() + before;
     const uint32_t* const end = at + count;
     for (size_t byte = 0; byte < used.size(); ++byte) {
-      const auto first = static_cast<uint32_t>(8 * byte);
+      const auto first = base + static_cast<uint32_t>(8 * byte);
       // Shortcuts for 64 used positions and for eight, as nearly all positions are used in most
       // batches.
       if (byte + 8 <= used.size() && LoadLe<uint64_t>(used.data() + byte) == ~uint64_t{0} &&
@@ -309,15 +375,16 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
         const uint64_t position = 8 * byte + static_cast<uint64_t>(std::countr_zero(bits));
         if (position >= position_count) return Bad("bitmap has bits past its end");
         if (at == end) return Bad("bitmap has more bits than its count");
-        *at++ = static_cast<uint32_t>(position);
+        *at++ = base + static_cast<uint32_t>(position);
       }
     }
     if (at != end) return Bad("bitmap has fewer bits than its count");
-    if (GapBytes(batch.positions, bitmap_bytes) < bitmap_bytes)
+    if (GapBytes(std::span(batch.positions).subspan(before), base, bitmap_bytes) < bitmap_bytes) {
       return Bad("bitmap where gaps are smaller");
+    }
   } else {
     if (used.size() >= bitmap_bytes) return Bad("gaps where the bitmap is not larger");
-    batch.positions.reserve(count);
+    batch.positions.reserve(before + count);
     uint64_t next = 0;
     size_t at = 0;
     for (uint32_t i = 0; i < count; ++i) {
@@ -336,21 +403,19 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
       if (position >= position_count) {
         return Bad(absl::StrCat("position ", position, " of ", position_count));
       }
-      batch.positions.push_back(static_cast<uint32_t>(position));
+      batch.positions.push_back(base + static_cast<uint32_t>(position));
       next = position + 1;
     }
     if (at != used.size()) return Bad("bytes left over after the gaps");
   }
 
-  batch.tallies.resize(count);
-  if (count > 0) std::memcpy(batch.tallies.data(), tallies.data(), tallies.size());
-  // The modulus is 2^31 - 1: whatever is not below it has bit 31, or gets it by adding 1.
-  uint32_t high = 0;
-  for (const uint32_t tally : batch.tallies) high |= tally | (tally + 1);
-  if (high >> 31 != 0) {
-    return Bad(absl::StrCat("tally ", std::ranges::max(batch.tallies), " is not below 2^31 - 1"));
+  batch.tallies.resize(before + count);
+  const std::span<uint32_t> mine = std::span(batch.tallies).subspan(before);
+  if (count > 0) std::memcpy(mine.data(), tallies.data(), tallies.size());
+  if (!AreBelowModulus(tallies)) {
+    return Bad(absl::StrCat("tally ", std::ranges::max(mine), " is not below 2^31 - 1"));
   }
-  return batch;
+  return absl::OkStatus();
 }
 
 }  // namespace shoal::wire

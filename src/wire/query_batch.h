@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/check.h"
@@ -28,9 +29,21 @@ struct QueryBatch {
   std::vector<uint32_t> tallies;    // of the same length
 };
 
+// A batch, or a part of one where it lies: positions are counted from `first`.
+struct QueryBatchView {
+  std::span<const uint32_t> positions, tallies;
+  uint32_t first = 0;
+};
+inline QueryBatchView ViewOf(const QueryBatch& batch) {
+  return {.positions = batch.positions, .tallies = batch.tallies};
+}
+
 // `position_count` is N, the number of positions that the receiving party has. The batch must be
 // well formed (checked).
-Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count);
+Bytes EncodeQueryBatch(const QueryBatchView& batch, uint32_t position_count);
+inline Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
+  return EncodeQueryBatch(ViewOf(batch), position_count);
+}
 // The length of that, without making it.
 uint64_t EncodedBytes(const QueryBatch& batch, uint32_t position_count);
 
@@ -94,6 +107,15 @@ BytesView EncodedTallies(const QueryBatch& batch);
 
 // INVALID_ARGUMENT for anything that EncodeQueryBatch cannot have made for this N.
 absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position_count);
+
+// The same checks, without making the batch: OK exactly if DecodeQueryBatch is, and else its error.
+absl::Status CheckQueryBatch(BytesView encoded, uint32_t position_count);
+// The number of queries that an encoding of which that holds says.
+uint32_t EncodedQueries(BytesView encoded);
+// Decodes behind what is in `batch`, with positions counted from `first` on. The errors of
+// DecodeQueryBatch, after which the batch is of no use.
+absl::Status AppendQueryBatch(BytesView encoded, uint32_t position_count, uint32_t first,
+                              QueryBatch& batch);
 
 // Bytes of the longest encoding of any batch over N positions.
 uint64_t MaxQueryBatchBytes(uint32_t position_count);

@@ -22,6 +22,13 @@ QueryBatch RandomBatch(TestRandom& random, uint32_t n, uint32_t one_in) {
   return batch;
 }
 
+// The check alone must say the same.
+absl::StatusOr<QueryBatch> Decoded(BytesView encoded, uint32_t n) {
+  absl::StatusOr<QueryBatch> decoded = DecodeQueryBatch(encoded, n);
+  EXPECT_EQ(CheckQueryBatch(encoded, n), decoded.status());
+  return decoded;
+}
+
 TEST(QueryBatchTest, RoundTripsInBothKinds) {
   TestRandom random(1);
   int kinds[2] = {0, 0};
@@ -32,9 +39,45 @@ TEST(QueryBatchTest, RoundTripsInBothKinds) {
       EXPECT_LE(encoded.size(), MaxQueryBatchBytes(n));
       EXPECT_EQ(encoded.size(), EncodedBytes(batch, n));
       ++kinds[encoded[0]];
-      SHOAL_ASSERT_OK_AND_ASSIGN(QueryBatch decoded, DecodeQueryBatch(encoded, n));
+      SHOAL_ASSERT_OK_AND_ASSIGN(QueryBatch decoded, Decoded(encoded, n));
       EXPECT_EQ(decoded.positions, batch.positions);
       EXPECT_EQ(decoded.tallies, batch.tallies);
+      EXPECT_EQ(EncodedQueries(encoded), batch.positions.size());
+    }
+  }
+  EXPECT_GT(kinds[0], 0);
+  EXPECT_GT(kinds[1], 0);
+}
+
+// A batch that is cut where it lies, and appended again part by part, is the same batch.
+TEST(QueryBatchTest, PartsAreCutAndAppended) {
+  TestRandom random(6);
+  int kinds[2] = {0, 0};
+  for (const uint32_t n : {1u, 9u, 700u}) {
+    for (const uint32_t one_in : {0u, 1u, 3u, 9u, 300u}) {
+      const QueryBatch batch = RandomBatch(random, n, one_in);
+      QueryBatch joined;
+      for (uint32_t begin = 0; begin < n;) {
+        const auto end = std::min(n, begin + static_cast<uint32_t>(1 + random.Below(200)));
+        const auto from = std::ranges::lower_bound(batch.positions, begin);
+        const auto first = static_cast<size_t>(from - batch.positions.begin());
+        const auto count =
+            static_cast<size_t>(std::ranges::lower_bound(batch.positions, end) - from);
+        const Bytes part = EncodeQueryBatch({std::span(batch.positions).subspan(first, count),
+                                             std::span(batch.tallies).subspan(first, count), begin},
+                                            end - begin);
+        QueryBatch copy;
+        for (size_t i = first; i < first + count; ++i) {
+          copy.positions.push_back(batch.positions[i] - begin);
+          copy.tallies.push_back(batch.tallies[i]);
+        }
+        EXPECT_EQ(part, EncodeQueryBatch(copy, end - begin));
+        ++kinds[part[0]];
+        SHOAL_ASSERT_OK(AppendQueryBatch(part, end - begin, begin, joined));
+        begin = end;
+      }
+      EXPECT_EQ(joined.positions, batch.positions);
+      EXPECT_EQ(joined.tallies, batch.tallies);
     }
   }
   EXPECT_GT(kinds[0], 0);
@@ -132,35 +175,28 @@ Bytes Raw(uint8_t kind, uint32_t count, Bytes used, std::vector<uint32_t> tallie
 
 TEST(QueryBatchTest, BadVectorsAreRefused) {
   // Over 16 positions: the bitmap has two bytes.
-  SHOAL_EXPECT_OK(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80}, {1, 2}), 16));
-  SHOAL_EXPECT_OK(DecodeQueryBatch(Raw(1, 1, {0x0f}, {1}), 16));
-  EXPECT_THAT(DecodeQueryBatch(Bytes{0, 1}, 16), StatusIs(kInvalid, "truncated header"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(2, 0, {}, {}), 16), StatusIs(kInvalid, "unknown kind"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 17, {0xff, 0xff}, std::vector<uint32_t>(17)), 16),
+  SHOAL_EXPECT_OK(Decoded(Raw(0, 2, {0x01, 0x80}, {1, 2}), 16));
+  SHOAL_EXPECT_OK(Decoded(Raw(1, 1, {0x0f}, {1}), 16));
+  EXPECT_THAT(Decoded(Bytes{0, 1}, 16), StatusIs(kInvalid, "truncated header"));
+  EXPECT_THAT(Decoded(Raw(2, 0, {}, {}), 16), StatusIs(kInvalid, "unknown kind"));
+  EXPECT_THAT(Decoded(Raw(0, 17, {0xff, 0xff}, std::vector<uint32_t>(17)), 16),
               StatusIs(kInvalid, "17 queries for 16 positions"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 5, {0xff}, {1}), 16),
-              StatusIs(kInvalid, "truncated tallies"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01}, {1, 2}), 16), StatusIs(kInvalid, "wrong length"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80, 0}, {1, 2}), 16),
-              StatusIs(kInvalid, "wrong length"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 3, {0x01, 0x80}, {1, 2, 3}), 16),
-              StatusIs(kInvalid, "fewer bits"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 1, {0x01, 0x80}, {1}), 16), StatusIs(kInvalid, "more bits"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80}, {1, 2}), 15),
-              StatusIs(kInvalid, "past its end"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 1, {0x01, 0x00}, {1}), 16),
-              StatusIs(kInvalid, "gaps are smaller"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 2, {0x00, 0x0e}, {1, 2}), 16),
+  EXPECT_THAT(Decoded(Raw(0, 5, {0xff}, {1}), 16), StatusIs(kInvalid, "truncated tallies"));
+  EXPECT_THAT(Decoded(Raw(0, 2, {0x01}, {1, 2}), 16), StatusIs(kInvalid, "wrong length"));
+  EXPECT_THAT(Decoded(Raw(0, 2, {0x01, 0x80, 0}, {1, 2}), 16), StatusIs(kInvalid, "wrong length"));
+  EXPECT_THAT(Decoded(Raw(0, 3, {0x01, 0x80}, {1, 2, 3}), 16), StatusIs(kInvalid, "fewer bits"));
+  EXPECT_THAT(Decoded(Raw(0, 1, {0x01, 0x80}, {1}), 16), StatusIs(kInvalid, "more bits"));
+  EXPECT_THAT(Decoded(Raw(0, 2, {0x01, 0x80}, {1, 2}), 15), StatusIs(kInvalid, "past its end"));
+  EXPECT_THAT(Decoded(Raw(0, 1, {0x01, 0x00}, {1}), 16), StatusIs(kInvalid, "gaps are smaller"));
+  EXPECT_THAT(Decoded(Raw(1, 2, {0x00, 0x0e}, {1, 2}), 16),
               StatusIs(kInvalid, "bitmap is not larger"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x10}, {1}), 16),
-              StatusIs(kInvalid, "position 16 of 16"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x80, 0x00}, {1}), 100), StatusIs(kInvalid, "shortest"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x80}, {1}), 100), StatusIs(kInvalid, "truncated gaps"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x01, 0x01}, {1}), 100), StatusIs(kInvalid, "left over"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0xff, 0xff, 0xff, 0xff, 0xff, 1}, {1}), 1000),
+  EXPECT_THAT(Decoded(Raw(1, 1, {0x10}, {1}), 16), StatusIs(kInvalid, "position 16 of 16"));
+  EXPECT_THAT(Decoded(Raw(1, 1, {0x80, 0x00}, {1}), 100), StatusIs(kInvalid, "shortest"));
+  EXPECT_THAT(Decoded(Raw(1, 1, {0x80}, {1}), 100), StatusIs(kInvalid, "truncated gaps"));
+  EXPECT_THAT(Decoded(Raw(1, 1, {0x01, 0x01}, {1}), 100), StatusIs(kInvalid, "left over"));
+  EXPECT_THAT(Decoded(Raw(1, 1, {0xff, 0xff, 0xff, 0xff, 0xff, 1}, {1}), 1000),
               StatusIs(kInvalid, "too long"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x0f}, {kTallyModulus}), 16),
-              StatusIs(kInvalid, "2^31 - 1"));
+  EXPECT_THAT(Decoded(Raw(1, 1, {0x0f}, {kTallyModulus}), 16), StatusIs(kInvalid, "2^31 - 1"));
 }
 
 // Any bytes are either refused or are the one encoding of what they decode to.
@@ -175,7 +211,7 @@ TEST(QueryBatchTest, MutationsAreRefusedOrCanonical) {
       encoded[random.Below(encoded.size())] ^= static_cast<uint8_t>(1u << random.Below(8));
     }
     if (random.Below(4) == 0) encoded.resize(random.Below(encoded.size() + 5));
-    const auto decoded = DecodeQueryBatch(encoded, n);
+    const auto decoded = Decoded(encoded, n);
     if (!decoded.ok()) continue;
     ++accepted;
     ASSERT_EQ(EncodeQueryBatch(*decoded, n), encoded);
