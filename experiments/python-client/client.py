@@ -20,6 +20,7 @@ P = 2**31 - 1
 SUITE = "hpke-x25519-sha256-chacha20poly1305"
 UNKNOWN = "unknown"  # no value is text
 OPEN_FOR_ONIONS, OPEN_FOR_QUERIES, ANSWERED = 1, 3, 5  # round states
+OUT_OF_TERMS_S = 60  # for so long a lookup that is made once enters no round with a term
 
 def require(condition, message):
     if not condition:
@@ -247,10 +248,13 @@ def fetch_placement(frontend, manifest):
     return placement
 
 def pick_round(frontend, roster, manifest, aggregate, count, term):
-    while True:
+    require(not term or roster.term_limit.refreshes, "no round of this deployment has a term")
+    begun = time.time()
+    while time.time() < begun + (25 * 3600 if term else 600):
         for info in frontend.call(18, "ListRounds").rounds:
             h, now = info.header.header, time.time()
-            if (info.state == OPEN_FOR_ONIONS and (h.max_refreshes > 0) == term and info.onions + count <= h.max_slots
+            suits = h.max_refreshes > 0 if term else h.max_refreshes == 0 or now >= begun + OUT_OF_TERMS_S
+            if (info.state == OPEN_FOR_ONIONS and suits and info.onions + count <= h.max_slots
                     and h.manifest_digest == manifest_digest(manifest) and now + 3 < h.onions_close_s):
                 require(h.roster_digest == roster_digest(roster), "a round of another roster")
                 require(h.answer_bytes == manifest.row_bytes + 48 and h.max_rows == manifest.rows
@@ -259,11 +263,12 @@ def pick_round(frontend, roster, manifest, aggregate, count, term):
                 require(len(set(h.onion_keys)) == len(roster.parties), "onion keys")
                 require(h.announced_s - roster.clock_tolerance_s <= now, "a round of the future")
                 limit = roster.term_limit
-                require(not term or (h.max_refreshes <= limit.refreshes and h.expires_s <= h.term_expires_s
-                                     <= h.announced_s + 86400 * limit.days), "a term beyond the limit")
+                require(h.max_refreshes == 0 or (h.max_refreshes <= limit.refreshes and h.expires_s <= h.term_expires_s
+                                                 <= h.announced_s + 86400 * limit.days), "a term beyond the limit")
                 verify("round", aggregate, round_id_of(h), info.header.signature)
                 return h, round_id_of(h)
         time.sleep(0.25)
+    raise SystemExit("client: no round takes the queries")
 
 def wait_for(frontend, round_id, state):
     reached = 0

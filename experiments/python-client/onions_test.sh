@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Python client looks keys up at a frontend that plays three parties: its submission, onions, seeds,
-# tallies and masks are those of the C++ code, which stops if a layer does not open.
+# tallies and masks are those of the C++ code, which stops if a layer does not open. A round with a term will do.
 set -euo pipefail
 here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
 python="$here/../../.deps/venv/bin/python"
@@ -8,11 +8,23 @@ if [ ! -x "$python" ]; then
   echo "no Python libraries in $here/../../.deps/venv; run: scripts/setup --test" >&2
   exit 1
 fi
+fail() { echo "onions_test: $*" >&2; exit 1; }
 pins=$TEST_TMPDIR/pinned.textproto
-coproc frontend { src/client/testing/fake_frontend_main "$pins"; }
-read -r address <&"${frontend[0]}"
-got=$(timeout 60 "$python" "$here/client.py" --pad 8 --pinned "$pins" "$address" key-7 no-such-key key-299)
 want=$(printf 'key-7\tvalue of key-7\nno-such-key\t(absent)\nkey-299\tvalue of key-299')
-[ "$got" = "$want" ] || { echo "onions_test: another answer: $got" >&2; exit 1; }
-exec {frontend[1]}>&-
-wait
+# ask REFRESHES PYTHON..: looks keys up in a round that is answered again so many times.
+ask() {
+  local refreshes=$1 got
+  shift
+  coproc frontend { src/client/testing/fake_frontend_main "$pins" "$refreshes"; }
+  read -r address <&"${frontend[0]}"
+  got=$(timeout 60 "$python" "$@" --pad 8 --pinned "$pins" "$address" key-7 no-such-key key-299) || got=failed
+  exec {frontend[1]}>&-
+  wait
+  [ "$got" = "$want" ] || fail "another answer ($refreshes refreshes): $got"
+}
+ask 0 "$here/client.py"
+
+# Where every round has a term, a lookup enters one, and no earlier than it should; here after three seconds.
+begun=$(date +%s%N)
+PYTHONPATH=$here ask 5 -c 'import client; client.OUT_OF_TERMS_S = 3; client.main()'
+[ $(($(date +%s%N) - begun)) -ge 3000000000 ] || fail "a round with a term was entered at once"

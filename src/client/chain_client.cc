@@ -21,8 +21,7 @@ namespace shoal::client {
 namespace {
 
 constexpr uint32_t kPollMs = 250;
-// For so long a client asks often for rounds of its kind, with or without a term. Afterwards one
-// that needs a term asks seldom, and one that needs none takes a round with a term, too.
+// For so long a client that needs a round with a term asks often, and seldom afterwards.
 constexpr uint64_t kOftenS = 60;
 constexpr uint32_t kSeldomPollMs = 10'000;
 // How often a client that waits asks at most whether a newer epoch of the table is served.
@@ -533,13 +532,14 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
     const uint64_t now_s = environment_.clock->NowSeconds();
     std::vector<const wire::RoundInfo*> candidates;
     bool of_another_epoch = false;
+    bool out_of_terms = false;  // left rounds with a term to others
     for (const wire::RoundInfo& info : list.rounds()) {
       const wire::RoundHeader& header = info.header().header();
       if (info.state() != wire::OPEN_FOR_ONIONS) continue;
-      const bool has_term = header.max_refreshes() > 0;
-      if (options_.term && !has_term) continue;
-      // An ordinary lookup would leave at the parties what they keep for a term.
-      if (!options_.term && has_term && now_s < asked_from_s + kOftenS) continue;
+      if (!TermSuits(header, options_.term.has_value(), asked_from_s, now_s)) {
+        out_of_terms |= !options_.term;
+        continue;
+      }
       // Skips rounds of another epoch of the table or of the roster. Those of the table before and
       // of the next one run beside this one's for a while.
       if (header.manifest_digest() != AsText(deployment_->manifest().digest()) ||
@@ -580,14 +580,18 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
       next_check_s = now_s + kEpochCheckS;
     }
     if (now_s >= deadline_s) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("no round ", options_.term ? "with a term " : "", "took ", slots,
-                       " onions within ", options_.timeout_s, " seconds",
-                       refusal.empty() ? "" : "; the last one refused: ", refusal));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "no round ", options_.term ? "with a term " : "", "took ", slots, " onions within ",
+          options_.timeout_s, " seconds", refusal.empty() ? "" : "; the last one refused: ",
+          refusal, out_of_terms ? kOutOfTerms : ""));
     }
     if (!std::exchange(told, true)) {
-      options_.term ? environment_.Wait("waiting for a round with a term", deadline_s)
-                    : environment_.Tell("waiting for a round that takes onions");
+      options_.term
+          ? environment_.Wait("waiting for a round with a term", deadline_s)
+          : environment_.Tell(out_of_terms
+                                  ? "waiting for a round without a term; if there is none for "
+                                    "60 seconds, one with a term is entered"
+                                  : "waiting for a round that takes onions");
     }
     // Rounds with a term may be far apart.
     const bool seldom = options_.term && now_s >= asked_from_s + kOftenS;

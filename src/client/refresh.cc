@@ -31,6 +31,13 @@ absl::Status CheckTermsExist(const Deployment& deployment) {
       "term_limit. Waiting does not help; ask the operators, or make lookups with shoal query");
 }
 
+bool TermSuits(const wire::RoundHeader& header, bool wants_refreshes, uint64_t begun_s,
+               uint64_t now_s) {
+  const bool has_term = header.max_refreshes() > 0;
+  if (wants_refreshes) return has_term;
+  return !has_term || now_s >= begun_s + kOutOfTermsS;
+}
+
 absl::StatusOr<VerifiedRefresh> VerifyRefresh(const wire::GetRefreshResponse& response,
                                               const TermRound& term, const Deployment& deployment) {
   const wire::RefreshHeader& header = response.refresh().header();

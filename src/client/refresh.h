@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
 #include "src/client/deployment.h"
@@ -45,6 +46,19 @@ struct TermRound {
 
 // FAILED_PRECONDITION: the roster allows no terms, so that waiting for a round with one is in vain.
 absl::Status CheckTermsExist(const Deployment& deployment);
+
+// For so long a client that wants no refreshes keeps out of rounds with a term, of which parties
+// keep until its end what links clients to rows.
+inline constexpr uint64_t kOutOfTermsS = 60;
+// Why a wait for a round ended so early, for the end of its message.
+inline constexpr absl::string_view kOutOfTerms =
+    "; there are rounds with a term, which a lookup enters only after 60 seconds without another";
+
+// Whether a round's term, or that it has none, suits a client that has waited for a round since
+// `begun_s`: one that wants refreshes takes rounds with a term alone, any other one takes those
+// only if there has been no other round for kOutOfTermsS.
+bool TermSuits(const wire::RoundHeader& header, bool wants_refreshes, uint64_t begun_s,
+               uint64_t now_s);
 
 // Checks all of the frontend's response but whether the number is new. FAILED_PRECONDITION: not one
 // that may be taken under this deployment (another epoch of the table is served meanwhile, the rows

@@ -458,7 +458,9 @@ TEST_F(WatchTest, AnOrdinaryLookupEntersNoRoundWithATerm) {
   ChainOptions options{.pad_to = 8, .timeout_s = 10};
   SHOAL_ASSERT_OK_AND_ASSIGN(
       chain_, ChainClient::Create(&live_->current(), options, &frontend_, &store_, environment_));
-  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took"));
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                "no round took 8 onions within 10 seconds; there are rounds with a "
+                                "term, which a lookup enters only after 60 seconds"));
 }
 
 TEST_F(WatchTest, AnOrdinaryLookupTakesARoundWithATermIfThereIsNoOther) {

@@ -74,7 +74,8 @@ class ChainCrowd {
     if (work_.options.refreshes > 0) {
       SHOAL_RETURN_IF_ERROR(client::CheckTermsExist(work_.deployment));
     }
-    const uint64_t deadline_s = work_.environment.clock->NowSeconds() + work_.options.timeout_s;
+    const uint64_t begun_s = work_.environment.clock->NowSeconds();
+    const uint64_t deadline_s = begun_s + work_.options.timeout_s;
     // A frontend of several machines shares a round's room out evenly.
     uint64_t most = 0;  // of the crowd's queries at one machine
     for (const FrontendMachine& machine : work_.machines) {
@@ -83,18 +84,21 @@ class ChainCrowd {
     }
     for (;;) {
       SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, control_.ListRounds());
+      const uint64_t now_s = work_.environment.clock->NowSeconds();
       const wire::RoundInfo* best = nullptr;
+      bool out_of_terms = false;  // left rounds with a term to others
       for (const wire::RoundInfo& info : list.rounds()) {
         const wire::RoundHeader& header = info.header().header();
         if (info.state() != wire::OPEN_FOR_ONIONS) continue;
         if (header.manifest_digest() != AsText(work_.deployment.manifest().digest())) continue;
-        if (work_.options.refreshes > 0) {
-          if (header.max_refreshes() == 0) continue;
-          if (header.max_refreshes() < work_.options.refreshes) {
-            return absl::FailedPreconditionError(
-                absl::StrCat("terms have at most ", header.max_refreshes(), " refreshes, and ",
-                             work_.options.refreshes, " are wanted"));
-          }
+        if (!client::TermSuits(header, work_.options.refreshes > 0, begun_s, now_s)) {
+          out_of_terms |= work_.options.refreshes == 0;
+          continue;
+        }
+        if (header.max_refreshes() < work_.options.refreshes) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("terms have at most ", header.max_refreshes(), " refreshes, and ",
+                           work_.options.refreshes, " are wanted"));
         }
         if (header.max_slots() < report_.queries) {
           return absl::ResourceExhaustedError(absl::StrCat(
@@ -107,7 +111,6 @@ class ChainCrowd {
         }
         if (info.onions() > header.max_slots() - report_.queries) continue;
         // Half of the window should be left, as a crowd takes a while.
-        const uint64_t now_s = work_.environment.clock->NowSeconds();
         if (now_s + (header.onions_close_s() - header.announced_s()) / 2 >
             header.onions_close_s()) {
           continue;
@@ -119,10 +122,11 @@ class ChainCrowd {
                                     work_.deployment.table_facts(),
                                     work_.environment.clock->NowSeconds());
       }
-      if (work_.environment.clock->NowSeconds() >= deadline_s) {
+      if (now_s >= deadline_s) {
         return absl::DeadlineExceededError(
             absl::StrCat("no round ", work_.options.refreshes > 0 ? "with a term " : "", "took ",
-                         report_.queries, " onions within ", work_.options.timeout_s, " seconds"));
+                         report_.queries, " onions within ", work_.options.timeout_s, " seconds",
+                         out_of_terms ? client::kOutOfTerms : ""));
       }
       work_.environment.sleep(kPollMs);
     }

@@ -506,6 +506,32 @@ class TermCrowdTest : public CrowdTest {
   int opened_ = 0;
 };
 
+// Devices that want no refreshes, where every round has a term.
+class OutOfTermsTest : public CrowdTest {
+ protected:
+  OutOfTermsTest() : CrowdTest({.refreshes = 5}) {}
+  void Sleep() override {
+    const std::lock_guard lock(mutex_);
+    if (++frontend_.clock().now_s % 40 == 0) frontend_.OpenRound();
+  }
+};
+
+TEST_F(OutOfTermsTest, ACrowdTakesARoundWithATermIfThereIsNoOtherForAWhile) {
+  const uint64_t begun_s = frontend_.clock().now_s;
+  frontend_.OpenRound();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, Run(&frontend_.table().content()));
+  EXPECT_EQ(report.answers_correct, 96u);
+  EXPECT_GE(frontend_.clock().now_s, begun_s + 60);
+  EXPECT_TRUE(report.refreshes.empty());
+}
+
+TEST_F(OutOfTermsTest, ACrowdThatGivesUpEarlierSaysWhatItLeft) {
+  options_.timeout_s = 20;
+  frontend_.OpenRound();
+  EXPECT_THAT(Run(&frontend_.table().content()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "there are rounds with a term"));
+}
+
 TEST_F(TermCrowdTest, EveryRefreshIsFetchedAndChecked) {
   wire::TermReport report;
   frontend_.before = [&](const std::string& name) {

@@ -34,6 +34,11 @@ export class RoundLost extends Error {
   override name = "RoundLost";
 }
 
+/** No round took the lookup. Nothing was asked. */
+export class NoRound extends Error {
+  override name = "NoRound";
+}
+
 export type Answer =
   | Found
   /** What came back does not verify. It is not shown, and nothing depends on it. */
@@ -82,6 +87,10 @@ const MAX_ROWS = 1 << 24;
 const MAX_BUCKETS = 1 << 26;
 const PIECE_BYTES = 1 << 20;
 const TRIES = 5;
+// As the client in C++: so long a lookup keeps out of rounds with a term, of which parties keep until its
+// end what links clients to rows; and so long it waits for a round at all.
+const OUT_OF_TERMS_S = 60n;
+const PATIENCE_S = 600n;
 
 function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
@@ -198,8 +207,9 @@ export class Client {
     return Math.min(steps * padTo, this.#table.deployment.rows);
   }
 
-  /** Asks for the keys in one round. RoundLost: the round ended without answers. Refused: something
-   *  did not verify before anything depended on it. Throws as well where the frontend is silent. It
+  /** Asks for the keys in one round. RoundLost: the round ended without answers. NoRound: none took the
+   *  lookup within ten minutes. Refused: something did not verify before anything depended on it. Throws
+   *  as well where the frontend is silent. It
    *  never asks again by itself. `beforeOpening` is waited for when all answers are there and none of
    *  them was looked at: the last moment at which requests tell nothing of them. */
   async lookUp(
@@ -334,13 +344,15 @@ export class Client {
     count: number,
     tell: (event: Event) => void,
   ): Promise<Round> {
-    for (let polls = 0; ; ++polls) {
+    const begunS = this.#now();
+    for (let polls = 0; this.#now() < begunS + PATIENCE_S; ++polls) {
       const { rounds } = await this.#again(undefined, () =>
         this.#frontend.call(methods.listRounds, {}),
       );
       for (const info of rounds) {
         const h = info.header?.header;
-        if (!h || info.state !== RoundState.OPEN_FOR_ONIONS || h.maxRefreshes > 0) continue;
+        if (!h || info.state !== RoundState.OPEN_FOR_ONIONS) continue;
+        if (h.maxRefreshes > 0 && this.#now() < begunS + OUT_OF_TERMS_S) continue;
         if (!equal(h.manifestDigest, deployment.manifestDigest)) continue;
         if (!equal(h.rosterDigest, deployment.rosterDigest)) continue;
         if (info.onions + BigInt(count) > BigInt(h.maxSlots)) continue;
@@ -363,6 +375,7 @@ export class Client {
       }
       await pause(250);
     }
+    throw new NoRound(`no round took ${count} queries within ${PATIENCE_S} seconds; nothing was asked`);
   }
 
   /** Returns once the round is in `state`. */

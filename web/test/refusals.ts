@@ -14,7 +14,7 @@ import { parsePins, SeenEpochs, verifyDeployment, verifyRound } from "../client/
 import type { Pins } from "../client/deployment.ts";
 import { decodeFrame, encodeFrame, Frontend, FrontendError, methods } from "../client/frame.ts";
 import type { Transport } from "../client/frame.ts";
-import { Client, RoundLost } from "../client/lookup.ts";
+import { Client, NoRound, RoundLost } from "../client/lookup.ts";
 import { TlsTransport } from "./tls_transport.ts";
 
 const [program, directory] = process.argv.slice(2);
@@ -26,9 +26,9 @@ interface Fake {
   stop(): void;
 }
 
-async function start(): Promise<Fake> {
+async function start(refreshes: number): Promise<Fake> {
   const path = `${directory}/pins-${++count}.textproto`;
-  const child = spawn(program!, [path], { stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn(program!, [path, String(refreshes)], { stdio: ["pipe", "pipe", "inherit"] });
   const address = await new Promise<string>((resolve) =>
     readline.createInterface(child.stdout).once("line", resolve),
   );
@@ -43,8 +43,9 @@ async function start(): Promise<Fake> {
   };
 }
 
-async function withFake(use: (fake: Fake) => Promise<void>): Promise<void> {
-  const fake = await start();
+/** With refreshes, its round has a term. */
+async function withFake(use: (fake: Fake) => Promise<void>, refreshes = 0): Promise<void> {
+  const fake = await start(refreshes);
   try {
     await use(fake);
   } finally {
@@ -55,12 +56,12 @@ async function withFake(use: (fake: Fake) => Promise<void>): Promise<void> {
 const nowS = () => BigInt(Math.floor(Date.now() / 1000));
 const keys = ["key-7", "no-such-key", "key-299"];
 
-function clientOf(fake: Fake, transport: Transport = fake.transport, padTo = 8): Client {
+function clientOf(fake: Fake, transport: Transport = fake.transport, padTo = 8, ahead = () => 0): Client {
   return new Client({
     pins: fake.pins,
     transport,
     random: systemRandom,
-    now: () => Date.now() / 1000,
+    now: () => Date.now() / 1000 + ahead(),
     padTo,
   });
 }
@@ -345,6 +346,33 @@ test("a refusal ends the lookup: nothing is submitted twice", () =>
     await assert.rejects(clientOf(fake, transport).lookUp(keys), RoundLost);
     assert.equal(submitted, 1);
   }));
+
+test("a round with a term is entered after a minute without another, and no round is waited for for ever", () =>
+  withFake(async (fake) => {
+    // Its clock goes on by so many seconds at the third time that the client looks at the rounds.
+    const lookUpAfter = async (seconds: number, transport: Transport) => {
+      let polls = 0;
+      const counting: Transport = {
+        exchange(frame) {
+          if (frame[4] === methods.listRounds.type) ++polls;
+          return transport.exchange(frame);
+        },
+      };
+      const client = clientOf(fake, counting, 8, () => (polls < 3 ? -30 : seconds - 30));
+      try {
+        const { answers } = await client.lookUp(keys);
+        return { polls, answers };
+      } catch (error) {
+        assert.deepEqual(client.spent, { epsilon: 0, delta: 0 });
+        throw error;
+      }
+    };
+    const none = altering(fake, methods.listRounds, (m) => (m.rounds = []));
+    await assert.rejects(lookUpAfter(600, none), (error) => error instanceof NoRound);
+    const { polls, answers } = await lookUpAfter(60, fake.transport);
+    assert.ok(polls >= 3, "entered at once");
+    assert.equal(answers[0]!.kind, "value");
+  }, 5));
 
 test("more queries than the noise protects together are not sent, and rounds are charged", () =>
   withFake(async (fake) => {
