@@ -2,29 +2,14 @@
 # The Python client looks keys up in a running chain of three parties: present ones, absent ones and
 # one of several words. It refuses a chain whose parties are not the pinned ones.
 set -euo pipefail
-here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
-python="$here/../../.deps/venv/bin/python"
-if [ ! -x "$python" ]; then
-  echo "no Python libraries in $here/../../.deps/venv; run: scripts/setup --test" >&2
-  exit 1
-fi
-export SHOAL_BIN=$PWD/src
-chain=$TEST_TMPDIR/chain
-cleanup() { scripts/local-chain stop "$chain" || true; }
-trap cleanup EXIT
-fail() { echo "client_test: $*" >&2; tail -n 20 "$chain"/party-?.log >&2; exit 1; }
+source experiments/python-client/chain.sh
 
 # The client stays small enough to be read in one sitting.
 [ "$(cat "$here"/{client,row_versions}.py | wc -l)" -le 440 ] || fail "the client has more than 440 lines"
 
-source scripts/free-ports.sh
-free_ports 3
-
-for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TEST_TMPDIR/records.tsv"
+squares 200
 printf 'a key of several words\tfound\n' >>"$TEST_TMPDIR/records.tsv"
-scripts/local-chain create "$chain" --parties 3 --port "$port" --protect lookup \
-  --rounds 'onions_window_s: 30 onions_count: 8 queries_window_s: 20 queries_count: 8 answers_window_s: 30' \
-  -- --tsv "$TEST_TMPDIR/records.tsv" --name squares --row-bytes 128 --room-percent 10 >/dev/null
+create_chain 3 --rounds "$rounds" -- --name squares --row-bytes 128 --room-percent 10
 
 # The next epoch keeps every key's row. Some of the new keys, whose records are the longest, have no room.
 for i in $(seq 60); do printf 'new-%d\ta value of many more bytes\n' "$i"; done >>"$TEST_TMPDIR/records.tsv"

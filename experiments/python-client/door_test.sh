@@ -2,55 +2,19 @@
 # The Python client looks keys up through a door, over WebSocket and over HTTPS, in front of a chain of three parties; once
 # more while a stranger does everything to the door that it can think of, and the chain goes on.
 set -euo pipefail
-here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
-python="$here/../../.deps/venv/bin/python"
-if [ ! -x "$python" ]; then
-  echo "no Python libraries in $here/../../.deps/venv; run: scripts/setup --test" >&2
-  exit 1
-fi
-export SHOAL_BIN=$PWD/src
-chain=$TEST_TMPDIR/chain
-door=
-cleanup() {
-  if [ -n "$door" ]; then kill "$door" 2>/dev/null || true; fi
-  scripts/local-chain stop "$chain" || true
-}
-trap cleanup EXIT
-fail() { echo "door_test: $*" >&2; tail -n 20 "$chain"/party-?.log "$chain/door.log" >&2; exit 1; }
+source experiments/python-client/chain.sh
 
-source scripts/free-ports.sh
-free_ports 5
-
-for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TEST_TMPDIR/records.tsv"
-scripts/local-chain create "$chain" --parties 3 --port "$port" --protect lookup --pad 64 \
-  --rounds 'onions_window_s: 30 onions_count: 8 queries_window_s: 20 queries_count: 8 answers_window_s: 30' \
-  -- --tsv "$TEST_TMPDIR/records.tsv" --name squares --row-bytes 128 >/dev/null
+squares 200
+create_chain 5 --pad 64 --rounds "$rounds" -- --name squares --row-bytes 128
 scripts/local-chain start "$chain"
-
-# The command of docs/door.md.
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj /CN=door \
-  -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$chain/door.key" -out "$chain/door.pem" 2>/dev/null
 # A stranger on this machine has an address that counts: nothing is shared.
-cat >"$chain/door.textproto" <<END
-listen_address: "127.0.0.1:$((port + 3))"
-certificate_file: "door.pem"
-private_key_file: "door.key"
-roster_file: "roster.textproto"
-pinned_parties_file: "pinned.textproto"
-allowed_origins: "https://page.example.org"
-monitoring { port: $((port + 4)) }
-END
-src/door/shoal-door --config "$chain/door.textproto" --check || fail "--check refuses"
-src/door/shoal-door --config "$chain/door.textproto" >"$chain/door.log" 2>&1 &
-door=$!
-until grep -q 'listens on' "$chain/door.log"; do kill -0 "$door" || fail "the door does not start"; sleep 0.1; done
-if src/door/shoal-door --config "$chain/door.textproto" --check 2>"$TEST_TMPDIR/said"; then fail "--check passes beside a door that runs"; fi
-grep -q 'the address is in use' "$TEST_TMPDIR/said" || fail "refused for another reason: $(cat "$TEST_TMPDIR/said")"
+configure_door "allowed_origins: \"https://page.example.org\"
+monitoring { port: $((port + 4)) }"
+"${door[@]}" --check || fail "--check refuses"
+start_door
+refused 'the address is in use'
 
-ask() {
-  timeout 100 "$python" "$here/door.py" --pinned "$chain/pinned.textproto" --authority "$chain/door.pem" --pad 8 "$@" \
-    127.0.0.1:"$((port + 3))" key-7 no-such-key key-200
-}
+ask() { through_door door.py "$@" 127.0.0.1:"$((port + 3))" key-7 no-such-key key-200; }
 want=$(printf 'key-7\tvalue 49\nno-such-key\t(absent)\nkey-200\tvalue 40000')
 for how in "" --post --attack; do
   # shellcheck disable=SC2086  # several words
@@ -75,13 +39,11 @@ grep -q 'shoal_door_refused_total{reason="foreign_origin"} [1-9]' "$TEST_TMPDIR/
 if grep -q '127\.0\.0\.2' "$chain/door.log" "$TEST_TMPDIR/metrics"; then fail "the door names a client"; fi
 
 # It takes a new certificate without a pause, and ends in good order.
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj /CN=next \
-  -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$chain/next.key" -out "$chain/next.pem" 2>/dev/null
+make_certificate next
 mv "$chain/next.key" "$chain/door.key" && mv "$chain/next.pem" "$chain/door.pem"
-kill -HUP "$door"
+kill -HUP "$started"
 for _ in $(seq 100); do grep -q 'another certificate' "$chain/door.log" && break; sleep 0.1; done
 if ask --probe 2>"$TEST_TMPDIR/said"; then fail "a request without onions is taken"; fi
 grep -q 'error 3: ' "$TEST_TMPDIR/said" || fail "no answer with the new certificate: $(cat "$TEST_TMPDIR/said")"
-kill "$door"
-wait "$door" || fail "the door ended with code $?"
-door=
+kill "$started"
+wait "$started" || fail "the door ended with code $?"

@@ -2,13 +2,8 @@
 # The Python client looks keys up at a frontend that plays three parties: its submission, onions, seeds,
 # tallies and masks are those of the C++ code, which stops if a layer does not open. A round with a term will do.
 set -euo pipefail
-here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
-python="$here/../../.deps/venv/bin/python"
-if [ ! -x "$python" ]; then
-  echo "no Python libraries in $here/../../.deps/venv; run: scripts/setup --test" >&2
-  exit 1
-fi
-fail() { echo "onions_test: $*" >&2; exit 1; }
+source experiments/python-client/chain.sh
+
 pins=$TEST_TMPDIR/pinned.textproto
 want=$(printf 'key-7\tvalue of key-7\nno-such-key\t(absent)\nkey-299\tvalue of key-299')
 # ask REFRESHES PYTHON..: looks keys up in a round that is answered again so many times.

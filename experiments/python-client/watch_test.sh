@@ -2,27 +2,14 @@
 # A list of keys is asked once in a chain of three parties, and answered at two more epochs of the table: by
 # `shoal watch`, one process for each step, and by the Python client, which stays. Each party is killed in between.
 set -euo pipefail
-here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
-python="$here/../../.deps/venv/bin/python"
-if [ ! -x "$python" ]; then
-  echo "no Python libraries in $here/../../.deps/venv; run: scripts/setup --test" >&2
-  exit 1
-fi
-export SHOAL_BIN=$PWD/src
-chain=$TEST_TMPDIR/chain
-cleanup() { scripts/local-chain stop "$chain" || true; }
-trap cleanup EXIT
-fail() { echo "watch_test: $*" >&2; tail -n 20 "$chain"/party-?.log >&2; exit 1; }
-
-source scripts/free-ports.sh
-free_ports 3
+source experiments/python-client/chain.sh
 
 records() { for i in $(seq 100); do printf 'key-%d\tvalue %d of epoch %d\n' "$i" "$i" $((i % 10 == 7 ? $1 : 1)); done; }
 records 1 >"$TEST_TMPDIR/records.tsv"
-scripts/local-chain create "$chain" --parties 3 --port "$port" --protect lookup --pad 8 --term-limit 'days: 2 refreshes: 9' \
+create_chain 3 --pad 8 --term-limit 'days: 2 refreshes: 9' \
   --rounds 'onions_window_s: 4 queries_window_s: 20 queries_count: 8 answers_window_s: 30
             terms { refreshes: 5 days: 1 every_hours: 1 open_minutes: 60 }' \
-  -- --tsv "$TEST_TMPDIR/records.tsv" --name watched --row-bytes 256 --room-percent 40 >/dev/null
+  -- --name watched --row-bytes 256 --room-percent 40
 scripts/local-chain start "$chain" >/dev/null
 
 shoal() { src/shoal/shoal "$@" 2>>"$TEST_TMPDIR/shoal.log" || fail "shoal $1: $(tail -n 3 "$TEST_TMPDIR/shoal.log")"; }
