@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <future>
 #include <latch>
@@ -39,6 +38,7 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/base/testing/test_random.h"
+#include "src/bench/options.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
 #include "src/net/server.h"
@@ -711,39 +711,30 @@ int MeasureOnline(const Sizes& sizes) {
 }  // namespace shoal::server
 
 int main(int argc, char** argv) {
+  constexpr char kUsage[] =
+      "machines_benchmark offline|online [--machines K] [--queries Q] [--rows R]\n"
+      "         [--row-bytes W] [--mode N] [--left SCALE] [--right SCALE]\n"
+      "Queries are rounded down to submissions of 64. The noise is geometric; its\n"
+      "default is (0.1, 1e-6), mean 157.7 a row.\n";
   shoal::server::Sizes sizes;
   const std::string stage = argc > 1 ? argv[1] : "";
-  bool good = argc % 2 == 0 && (stage == "offline" || stage == "online");
-  for (int i = 2; good && i < argc; i += 2) {
-    const std::string name = argv[i];
-    const char* const value = argv[i + 1];
-    if (name == "--machines")
-      sizes.machines = static_cast<uint32_t>(std::strtoul(value, nullptr, 10));
-    else if (name == "--queries")
-      sizes.queries = std::strtoull(value, nullptr, 10);
-    else if (name == "--rows")
-      sizes.rows = std::strtoull(value, nullptr, 10);
-    else if (name == "--row-bytes")
-      sizes.row_bytes = std::strtoull(value, nullptr, 10);
-    else if (name == "--mode")
-      sizes.noise.mode = static_cast<uint32_t>(std::strtoul(value, nullptr, 10));
-    else if (name == "--left")
-      sizes.noise.left_scale = std::strtod(value, nullptr);
-    else if (name == "--right")
-      sizes.noise.right_scale = std::strtod(value, nullptr);
-    else
-      good = false;
+  const bool known = stage == "offline" || stage == "online";
+  if (const auto end = shoal::bench::ReadOptions(argc, argv, known ? 2 : 1,
+                                                 {{"--machines", &sizes.machines},
+                                                  {"--queries", &sizes.queries},
+                                                  {"--rows", &sizes.rows},
+                                                  {"--row-bytes", &sizes.row_bytes},
+                                                  {"--mode", &sizes.noise.mode},
+                                                  {"--left", &sizes.noise.left_scale},
+                                                  {"--right", &sizes.noise.right_scale}},
+                                                 kUsage)) {
+    return *end;
   }
   sizes.queries -= sizes.queries % shoal::server::kEach;
-  if (!good || sizes.machines < 1 || sizes.machines > shoal::machines::Machines::kMaxCount ||
+  if (!known || sizes.machines < 1 || sizes.machines > shoal::machines::Machines::kMaxCount ||
       sizes.queries == 0 || sizes.queries >> 28 || sizes.rows == 0 || sizes.rows >> 24 ||
       sizes.row_bytes == 0 || sizes.row_bytes >> 16) {
-    std::fprintf(
-        stderr,
-        "usage: machines_benchmark offline|online [--machines K] [--queries Q] [--rows R]\n"
-        "         [--row-bytes W] [--mode N] [--left SCALE] [--right SCALE]\n"
-        "Queries are rounded down to submissions of 64. The noise is geometric; its\n"
-        "default is (0.1, 1e-6), mean 157.7 a row.\n");
+    std::fprintf(stderr, "usage: %s", kUsage);
     return 2;
   }
   return stage == "offline" ? shoal::server::MeasureOffline(sizes)

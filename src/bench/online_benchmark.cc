@@ -10,7 +10,6 @@
 // go to files. Answers are checked.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -21,6 +20,7 @@
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
 #include "src/base/testing/memory_bandwidth.h"
+#include "src/bench/options.h"
 #include "src/noise/noise.h"
 #include "src/parallel/content_mac.h"
 #include "src/parallel/thread_pool.h"
@@ -301,36 +301,21 @@ int Main(const Sizes& sizes) {
 
 int main(int argc, char** argv) {
   shoal::server::Sizes sizes;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    const char* const value = i + 1 < argc ? argv[i + 1] : "";
-    const auto number = [&] { return std::strtoull(value, nullptr, 10); };
-    if (name == "--queries")
-      sizes.queries = number();
-    else if (name == "--rows")
-      sizes.rows = number();
-    else if (name == "--row-bytes")
-      sizes.row_bytes = number();
-    else if (name == "--noise")
-      sizes.noise = std::strtod(value, nullptr);
-    else if (name == "--threads")
-      sizes.threads = number();
-    else if (name == "--spool-memory-mib")
-      sizes.spool_memory_mib = number();
-    else if (name == "--spool-directory")
-      sizes.spool_directory = value;
-    else if (name == "--repeat")
-      sizes.repeat = number();
-    else if (name == "--masks-ready")
-      sizes.masks_ready = number();
-    else {
-      std::fprintf(
-          stderr,
-          "usage: online_benchmark [--queries Q] [--rows R] [--row-bytes W] [--noise MEAN]\n"
+  if (const auto end = shoal::bench::ReadOptions(
+          argc, argv, 1,
+          {{"--queries", &sizes.queries},
+           {"--rows", &sizes.rows},
+           {"--row-bytes", &sizes.row_bytes},
+           {"--noise", &sizes.noise},
+           {"--threads", &sizes.threads},
+           {"--spool-memory-mib", &sizes.spool_memory_mib},
+           {"--spool-directory", &sizes.spool_directory},
+           {"--repeat", &sizes.repeat},
+           {"--masks-ready", &sizes.masks_ready}},
+          "online_benchmark [--queries Q] [--rows R] [--row-bytes W] [--noise MEAN]\n"
           "         [--threads T] [--spool-memory-mib M] [--spool-directory DIR]\n"
-          "         [--repeat N] [--masks-ready 0|1]\n");
-      return name == "--help" ? 0 : 2;
-    }
+          "         [--repeat N] [--masks-ready 0|1]\n")) {
+    return *end;
   }
   if (sizes.queries == 0 || sizes.rows == 0 || sizes.row_bytes == 0 || sizes.noise < 0 ||
       sizes.queries >> 28 || sizes.rows >> 28 || sizes.row_bytes >> 16 || sizes.noise > 1e6) {

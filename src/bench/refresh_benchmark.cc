@@ -11,7 +11,6 @@
 // between two epochs. Some answers are checked.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "src/base/check.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
+#include "src/bench/options.h"
 #include "src/parallel/thread_pool.h"
 #include "src/server/practice_term.h"
 #include "src/storage/memory.h"
@@ -125,33 +125,19 @@ int Main(const Sizes& sizes) {
 
 int main(int argc, char** argv) {
   shoal::server::Sizes sizes;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    const char* const value = i + 1 < argc ? argv[i + 1] : "";
-    const auto number = [&] { return std::strtoull(value, nullptr, 10); };
-    if (name == "--queries")
-      sizes.queries = number();
-    else if (name == "--rows")
-      sizes.rows = number();
-    else if (name == "--row-bytes")
-      sizes.row_bytes = number();
-    else if (name == "--noise")
-      sizes.noise = std::strtod(value, nullptr);
-    else if (name == "--threads")
-      sizes.threads = number();
-    else if (name == "--spool-memory-mib")
-      sizes.spool_memory_mib = number();
-    else if (name == "--directory")
-      sizes.directory = value;
-    else if (name == "--repeat")
-      sizes.repeat = number();
-    else {
-      std::fprintf(
-          stderr,
-          "usage: refresh_benchmark [--queries Q] [--rows R] [--row-bytes W] [--noise MEAN]\n"
-          "         [--threads T] [--spool-memory-mib M] [--directory DIR] [--repeat N]\n");
-      return 2;
-    }
+  if (const auto end = shoal::bench::ReadOptions(
+          argc, argv, 1,
+          {{"--queries", &sizes.queries},
+           {"--rows", &sizes.rows},
+           {"--row-bytes", &sizes.row_bytes},
+           {"--noise", &sizes.noise},
+           {"--threads", &sizes.threads},
+           {"--spool-memory-mib", &sizes.spool_memory_mib},
+           {"--directory", &sizes.directory},
+           {"--repeat", &sizes.repeat}},
+          "refresh_benchmark [--queries Q] [--rows R] [--row-bytes W] [--noise MEAN]\n"
+          "         [--threads T] [--spool-memory-mib M] [--directory DIR] [--repeat N]\n")) {
+    return *end;
   }
   if (sizes.queries == 0 || sizes.rows == 0 || sizes.repeat > 250) return 2;
   return shoal::server::Main(sizes);

@@ -7,13 +7,12 @@
 // The clients' onions are sealed before the clock starts. Answers are checked.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "src/base/check.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
+#include "src/bench/options.h"
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
@@ -175,7 +174,8 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
 }  // namespace shoal::server
 
 int main(int argc, char** argv) {
-  uint64_t parties = 2, queries = 100000, rows = 1000, row_bytes = 64, threads = 0;
+  uint32_t parties = 2;
+  uint64_t queries = 100000, rows = 1000, row_bytes = 64, threads = 0;
   shoal::noise::Parameters noise = {.mechanism = shoal::noise::Mechanism::kGeometric,
                                     .epsilon = 0.1,
                                     .delta = 1e-6,
@@ -183,37 +183,24 @@ int main(int argc, char** argv) {
                                     .mode = 128,
                                     .left_scale = 13.06,
                                     .right_scale = 42.74};
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (name == "--parties")
-      parties = std::strtoull(value, nullptr, 10);
-    else if (name == "--queries")
-      queries = std::strtoull(value, nullptr, 10);
-    else if (name == "--rows")
-      rows = std::strtoull(value, nullptr, 10);
-    else if (name == "--row-bytes")
-      row_bytes = std::strtoull(value, nullptr, 10);
-    else if (name == "--threads")
-      threads = std::strtoull(value, nullptr, 10);
-    else if (name == "--mode")
-      noise.mode = static_cast<uint32_t>(std::strtoul(value, nullptr, 10));
-    else if (name == "--left")
-      noise.left_scale = std::strtod(value, nullptr);
-    else if (name == "--right")
-      noise.right_scale = std::strtod(value, nullptr);
-    else {
-      std::fprintf(stderr,
-                   "usage: round_benchmark [--parties M] [--queries Q] [--rows R] [--row-bytes W]\n"
-                   "         [--threads T] [--mode N] [--left SCALE] [--right SCALE]\n"
-                   "The noise is geometric; its default is (0.1, 1e-6), mean 157.7 a row.\n");
-      return name == "--help" ? 0 : 2;
-    }
+  if (const auto end = shoal::bench::ReadOptions(
+          argc, argv, 1,
+          {{"--parties", &parties},
+           {"--queries", &queries},
+           {"--rows", &rows},
+           {"--row-bytes", &row_bytes},
+           {"--threads", &threads},
+           {"--mode", &noise.mode},
+           {"--left", &noise.left_scale},
+           {"--right", &noise.right_scale}},
+          "round_benchmark [--parties M] [--queries Q] [--rows R] [--row-bytes W]\n"
+          "         [--threads T] [--mode N] [--left SCALE] [--right SCALE]\n"
+          "The noise is geometric; its default is (0.1, 1e-6), mean 157.7 a row.\n")) {
+    return *end;
   }
   if (parties < 2 || parties > 8 || queries == 0 || rows == 0 || queries >> 28 || rows >> 28) {
     std::fprintf(stderr, "round_benchmark: 2 to 8 parties, at most 2^28 queries and rows\n");
     return 2;
   }
-  return shoal::server::Main(static_cast<uint32_t>(parties), queries, rows, row_bytes, threads,
-                             noise);
+  return shoal::server::Main(parties, queries, rows, row_bytes, threads, noise);
 }
