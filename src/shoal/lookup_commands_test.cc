@@ -68,7 +68,7 @@ class CommandsTest : public ::testing::Test {
       return client::testing::ConnectTo(&frontend_, &mutex_);
     };
     const std::vector<cli::Command> commands = {Init(connect), Query(connect), Simulate(connect),
-                                                Status(connect)};
+                                                Status(connect), Watch(connect)};
     std::ostringstream out, err;
     std::istringstream in(input);
     cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = terminal_};
@@ -713,6 +713,15 @@ TEST_F(CommandsTest, SimulateChecksACrowd) {
   const Outcome spoiled = Run(json);
   EXPECT_EQ(spoiled.code, cli::kExitVerification) << spoiled.err;
   EXPECT_NE(spoiled.out.find(R"("answers_failed":40)"), std::string::npos) << spoiled.out;
+}
+
+TEST_F(CommandsTest, WatchRunsNoCommandThatIsNone) {
+  for (const char* command : {"", " "}) {
+    const Outcome outcome =
+        Run({"watch", "--config", ConfigPath(), "--wait", "1", "--exec", command, "key-1"});
+    EXPECT_EQ(outcome.code, cli::kExitUsage);
+    EXPECT_NE(outcome.err.find("--exec: which command?"), std::string::npos) << outcome.err;
+  }
 }
 
 TEST_F(CommandsTest, SimulateSaysWhatIsWrongWithItsUse) {

@@ -233,16 +233,18 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "table"));
   SHOAL_ASSIGN_OR_RETURN(const bool settings_wanted,
                          cli::Chosen(values, "emit", "plan", "settings"));
-  if (settings_wanted && json_wanted) {
-    return cli::UsageError("--emit settings is a text of its own: leave --format out");
+  const bool plot_wanted = values.count("plot") > 0;
+  if (settings_wanted && (json_wanted || plot_wanted)) {
+    return cli::UsageError("--emit settings is a text of its own: leave --format and --plot out");
   }
   // --calibrate may stand alone, without a plan.
   const bool only_calibrate = values.count("calibrate") && !values.count("records") &&
                               !values.count("queries") && !values.count("value-bytes");
   plan::Workload workload;
-  if (only_calibrate && settings_wanted) {
+  if (only_calibrate && (settings_wanted || plot_wanted)) {
     return cli::UsageError(
-        "--emit settings: of which plan? --records, --value-bytes and --queries say");
+        absl::StrCat(settings_wanted ? "--emit settings" : "--plot",
+                     ": of which plan? --records, --value-bytes and --queries say"));
   }
   if (!only_calibrate) {
     SHOAL_ASSIGN_OR_RETURN(workload, WorkloadOf(values));
@@ -329,7 +331,7 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
     line.set_chosen(factor == 1);
   }
 
-  if (values.count("plot")) {
+  if (plot_wanted) {
     SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cli::TextOr(values, "plot", ""),
                                               AsBytes(plan::DrawPlan(plan)), FileMode::kPublic));
   }

@@ -202,6 +202,17 @@ TEST(PlanCommandTest, SettingsMakeARoster) {
   EXPECT_EQ(RunPlanCommand({"--calibrate", "--emit", "settings"}).code, cli::kExitUsage);
 }
 
+TEST(PlanCommandTest, APlotIsDrawnOrRefused) {
+  const std::string plot = Path("none.svg");
+  Result result = RunPlanCommand(Good({"--emit", "settings", "--plot", plot}));
+  EXPECT_EQ(result.code, cli::kExitUsage);
+  EXPECT_THAT(result.err, HasSubstr("leave --format and --plot out"));
+  result = RunPlanCommand({"--calibrate", "--plot", plot});
+  EXPECT_EQ(result.code, cli::kExitUsage);
+  EXPECT_THAT(result.err, HasSubstr("--plot: of which plan?"));
+  EXPECT_FALSE(ReadFile(plot).ok());
+}
+
 TEST(PlanCommandTest, SaysWhenADownloadIsTheBetterIdea) {
   const std::string better = "Downloading the table is the better idea";
   // Ten records are a kilobyte; a million records are not.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/client/client.h"
@@ -177,6 +178,10 @@ absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::
   if (wait_s == 0 || wait_s > kMostEveryS) {
     return cli::UsageError(absl::StrCat("--wait: 1 to ", kMostEveryS, " seconds"));
   }
+  const std::string command = cli::TextOr(values, "exec", "");
+  if (values.count("exec") > 0 && absl::StripAsciiWhitespace(command).empty()) {
+    return cli::UsageError("--exec: which command? Leave it out to have news printed alone");
+  }
   SHOAL_ASSIGN_OR_RETURN(const client::BeyondPhi beyond_phi, BeyondPhiOf(values));
   SHOAL_ASSIGN_OR_RETURN(CommandKeys keys, CommandKeys::Read("shoal watch", values, io));
   SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
@@ -184,8 +189,8 @@ absl::Status RunWatch(const Connector& connect, const cli::Values& values, cli::
   // device that dies when it has news would show that.
   ::signal(SIGPIPE, SIG_IGN);
   NewsPrinter printer(
-      json, cli::TextOr(values, "exec", ""),
-      [&io](absl::string_view what) { io.err << "shoal watch: " << what << '\n'; }, io.out);
+      json, command, [&io](absl::string_view what) { io.err << "shoal watch: " << what << '\n'; },
+      io.out);
   const auto begun = std::chrono::steady_clock::now();
   for (;;) {
     const absl::Status step = [&]() -> absl::Status {
