@@ -1,6 +1,7 @@
 #include "src/shuffle/permutation.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 #include <numeric>
@@ -9,8 +10,9 @@
 
 #include "sodium.h"
 #include "src/base/check.h"
-#include "src/base/random.h"
+#include "src/base/hash.h"
 #include "src/base/secret.h"
+#include "src/base/sodium_init.h"
 #include "src/base/status_macros.h"
 
 namespace shoal::shuffle {
@@ -23,59 +25,91 @@ constexpr uint64_t kBucketItems = 1 << 16;
 constexpr uint64_t kFewBuckets = 64, kFewItems = 1 << 10;
 // Items whose buckets are drawn from one stream of randomness.
 constexpr uint64_t kChunk = 1 << 18;
+// A thread permutes buckets of about so many items at a time: a bucket of a short list takes less
+// long than waking a thread for it.
+constexpr uint64_t kPieceItems = 1 << 13;
 
-// 32-bit draws from a stream, many at a time.
+// The 32-bit words of a stream of ChaCha20, of which a caller takes some kilobytes at a time.
 class Draws {
  public:
-  Draws(BytesView key, absl::string_view domain, uint64_t stream) : random_(key, domain, stream) {}
+  Draws(BytesView key, absl::string_view domain, uint64_t stream)
+      : key_(SeedOf(DeriveKey(key, domain, stream))) {
+    SHOAL_CHECK(InitSodium());
+  }
   ~Draws() { sodium_memzero(words_.data(), sizeof words_); }
+  Draws(const Draws&) = delete;
+  Draws& operator=(const Draws&) = delete;
 
-  // Leaves out the next `words` words.
+  // Leaves out the first words of the stream. None must have been taken (checked).
   void Skip(uint64_t words) {
-    SHOAL_CHECK(used_ == words_.size());
-    for (uint64_t block = 0; block < words / words_.size(); ++block) Refill();
-    used_ = words_.size();
-    for (uint64_t word = 0; word < words % words_.size(); ++word) U32();
+    SHOAL_CHECK(next_block_ == 0);
+    next_block_ = words / kBlockWords;
+    (void)Next(words % kBlockWords);
   }
-  uint32_t U32() {
-    if (used_ == words_.size()) Refill();
-    return words_[used_++];
-  }
-  // Uniform in [0, bound), unbiased (Lemire 2019, algorithm 5); bound > 0.
-  uint32_t Below(uint32_t bound) {
-    uint64_t product = uint64_t{U32()} * bound;
-    if (static_cast<uint32_t>(product) < bound) {
-      const uint32_t threshold = -bound % bound;
-      while (static_cast<uint32_t>(product) < threshold) product = uint64_t{U32()} * bound;
-    }
-    return static_cast<uint32_t>(product >> 32);
+
+  // The next words: at most `most`, and at least one unless that is 0. Valid until the next call.
+  std::span<const uint32_t> Next(uint64_t most) {
+    if (used_ == made_) Make(most);
+    const size_t count = std::min<uint64_t>(most, made_ - used_);
+    used_ += count;
+    return std::span(words_).subspan(used_ - count, count);
   }
 
  private:
-  void Refill() {
-    random_.Fill({reinterpret_cast<uint8_t*>(words_.data()), sizeof words_});
+  static constexpr size_t kBlockWords = 16;
+  // libsodium's vectors make eight blocks at a time.
+  static constexpr size_t kStepWords = 8 * kBlockWords;
+
+  // Makes no more words than are asked for, but for a step's end: a bucket of some thousand items
+  // would waste a good part of a buffer.
+  void Make(uint64_t most) {
+    made_ = std::min<uint64_t>(words_.size(), (most + kStepWords - 1) / kStepWords * kStepWords);
     used_ = 0;
+    const uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
+    auto* const bytes = reinterpret_cast<uint8_t*>(words_.data());
+    // libsodium gives a stream from a block on only by encrypting, here zeros.
+    sodium_memzero(bytes, made_ * sizeof(uint32_t));
+    crypto_stream_chacha20_xor_ic(bytes, bytes, made_ * sizeof(uint32_t), nonce, next_block_,
+                                  key_.data());
+    next_block_ += made_ / kBlockWords;
   }
 
-  SeededRandom random_;
-  std::array<uint32_t, 1024> words_;
-  size_t used_ = words_.size();
+  const Seed key_;
+  uint64_t next_block_ = 0;
+  size_t made_ = 0, used_ = 0;
+  std::array<uint32_t, 8 * kStepWords> words_;
 };
 
 constexpr auto kSecret = PageBuffer::Content::kSecret;
 
-// Draws the bucket of every item, and counts those that live.
+// Draws the bucket of every item, and counts those that live: lives(i) is 1 or 0.
 template <typename Lives>
 void DrawBuckets(Draws& draws, uint32_t buckets, std::span<uint16_t> bucket_of, uint32_t* counts,
                  const Lives& lives) {
-  for (size_t i = 0; i < bucket_of.size(); ++i) {
-    const uint32_t bucket = draws.U32() & (buckets - 1);
-    if (!lives(i)) {
-      bucket_of[i] = BucketDraw::kNowhere;
-      continue;
+  static_assert(BucketDraw::kNowhere == 0xffff);
+  for (size_t at = 0; at < bucket_of.size();) {
+    const std::span words = draws.Next(bucket_of.size() - at);
+    uint16_t* const to = bucket_of.data() + at;
+    for (size_t i = 0; i < words.size(); ++i) {
+      const uint32_t bucket = words[i] & (buckets - 1), living = lives(at + i);
+      to[i] = static_cast<uint16_t>(bucket | (living - 1));
+      counts[bucket] += living;
     }
-    bucket_of[i] = static_cast<uint16_t>(bucket);
-    ++counts[bucket];
+    at += words.size();
+  }
+}
+
+// Fisher and Yates' shuffle. A draw below r is unbiased (Lemire 2019, algorithm 5): a word gives
+// it, or is rejected.
+void PermuteBucket(Draws& draws, std::span<uint32_t> mine) {
+  for (uint64_t r = mine.size(); r > 1;) {
+    for (const uint32_t word : draws.Next(r - 1)) {
+      const uint64_t product = word * r;
+      const auto low = static_cast<uint32_t>(product), below = static_cast<uint32_t>(r);
+      if (low < below && low < -below % below) continue;
+      const uint32_t last = mine[--r];
+      mine[r] = std::exchange(mine[product >> 32], last);
+    }
   }
 }
 
@@ -120,10 +154,11 @@ absl::StatusOr<BucketDraw> BucketDraw::Create(uint32_t buckets, uint64_t first, 
       const std::span bucket_of = draw.bucket_of_.span().subspan(from, to - from);
       uint32_t* const counts = draw.chunk_counts_.data() + chunk * buckets;
       if (living.empty()) {
-        DrawBuckets(draws, buckets, bucket_of, counts, [](size_t) { return true; });
+        DrawBuckets(draws, buckets, bucket_of, counts, [](size_t) { return 1u; });
       } else {
         const uint8_t* const lives = living.data() + from;
-        DrawBuckets(draws, buckets, bucket_of, counts, [&](size_t i) { return lives[i] != 0; });
+        DrawBuckets(draws, buckets, bucket_of, counts,
+                    [&](size_t i) { return lives[i] != 0 ? 1u : 0u; });
       }
     }
   });
@@ -142,13 +177,14 @@ absl::StatusOr<BucketRun> BucketRun::Permute(uint32_t first_bucket, uint32_t fir
   run.start_.resize(sizes.size() + 1);
   std::partial_sum(sizes.begin(), sizes.end(), run.start_.begin() + 1);
   SHOAL_ASSIGN_OR_RETURN(run.places_, PageArray<uint32_t>::Create(run.start_.back(), kSecret));
-  pool.ParallelFor(sizes.size(), 1, [&](size_t begin, size_t end) {
+  const size_t grain = 1 + kPieceItems * sizes.size() / (1 + run.places_.size());
+  pool.ParallelFor(sizes.size(), grain, [&](size_t begin, size_t end) {
     for (size_t k = begin; k < end; ++k) {
       Draws draws(key, "shoal permutation places v2", first_bucket + k);
       uint32_t* const mine = run.places_.data() + run.start_[k];
       const uint32_t count = sizes[k], place = first_place + run.start_[k];
       for (uint32_t r = 0; r < count; ++r) mine[r] = place + r;
-      for (uint32_t r = count; r > 1; --r) std::swap(mine[r - 1], mine[draws.Below(r)]);
+      PermuteBucket(draws, {mine, count});
     }
   });
   return run;

@@ -39,8 +39,7 @@ class BucketDraw {
   // Draws for items first to first + count - 1, of which those with living[i] == 0 are left out;
   // `living` is for item first + i, or empty if all live. `buckets` is a power of two, at most
   // kMaxBuckets, the same for all slices of a permutation (checked). Costs a word of ChaCha20 an
-  // item, and for a slice that does not begin with a chunk of 2^18 items the words of that chunk
-  // before it. RESOURCE_EXHAUSTED when there is no memory for 2 bytes an item.
+  // item. RESOURCE_EXHAUSTED when there is no memory for 2 bytes an item.
   static absl::StatusOr<BucketDraw> Create(uint32_t buckets, uint64_t first, uint64_t count,
                                            std::span<const uint8_t> living, BytesView key,
                                            ThreadPool& pool);
