@@ -1,19 +1,11 @@
 #include "src/door/door.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <openssl/ssl.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <exception>
 #include <functional>
-#include <future>
-#include <map>
 #include <optional>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -25,7 +17,7 @@
 #include "src/door/ohttp_pipe.h"
 #include "src/door/rate.h"
 #include "src/door/web_stream.h"
-#include "src/net/listen.h"
+#include "src/net/listener.h"
 #include "src/parallel/mutex.h"
 
 namespace shoal::door {
@@ -43,10 +35,6 @@ using wire::FrameType;
 constexpr uint32_t kMaxHeadBytes = 8 << 10;
 // A message is read in pieces of this size, and its buffer grows with what arrives.
 constexpr size_t kPieceBytes = 16 << 10;
-// The system holds no more of an answer that its peer does not read.
-constexpr int kMostUnsentBytes = 256 << 10;
-// How long a peer that was refused may go on sending before its connection is cut.
-constexpr std::chrono::milliseconds kLinger(1000);
 // Pings and pongs during one message. An honest client sends one in a while.
 constexpr int kMostControls = 100;
 // A text message: a token.
@@ -61,10 +49,6 @@ constexpr char kOhttpPath[] = "/v1/ohttp";
 constexpr char kOhttpKeysPath[] = "/v1/ohttp-keys";
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
-
-IpAddress AddressOf(const asio::ip::address& address) {
-  return address.is_v4() ? MappedIpv4(address.to_v4().to_bytes()) : address.to_v6().to_bytes();
-}
 
 absl::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -126,7 +110,7 @@ No Of(const absl::Status& error) {
 
 }  // namespace
 
-struct Door::State : std::enable_shared_from_this<Door::State> {
+struct Door::State : net::Listener {
   State(Options o, Figures* f)
       : options(std::move(o)),
         figures(f),
@@ -146,14 +130,12 @@ struct Door::State : std::enable_shared_from_this<Door::State> {
                .reserved_bytes = 0,
                .shares = options.shares}),
         address_requests(options.address_requests),
-        address_onions(options.address_onion_bytes),
-        acceptor(asio::make_strand(io)) {}
+        address_onions(options.address_onion_bytes) {}
 
   class Session;
 
-  static asio::awaitable<void> Accept(std::shared_ptr<State> self);
-  void Admit(tcp::socket socket);
-  void Stop();
+  Admission Admit(uint64_t number, const IpAddress& address, Socket socket) override;
+  void OnEviction() override { figures->Refuse(Refusal::kNoRoom); }
   std::shared_ptr<asio::ssl::context> Context() {
     const MutexLock lock(mutex);
     return context;
@@ -167,59 +149,29 @@ struct Door::State : std::enable_shared_from_this<Door::State> {
   // Of requests that wait for the frontend's answer, each of which has a connection to it.
   net::Places calls;
   AddressRates address_requests, address_onions;
-  asio::io_context io;
   std::unique_ptr<FrontendLinks> links;
-  tcp::acceptor acceptor;  // used on its own strand alone
-  uint16_t port = 0;
-
-  uint64_t next_session = 0;  // Accept's
 
   Mutex mutex;
-  bool stopping ABSL_GUARDED_BY(mutex) = false;
   std::shared_ptr<asio::ssl::context> context ABSL_GUARDED_BY(mutex);
-  std::map<uint64_t, std::weak_ptr<Session>> sessions ABSL_GUARDED_BY(mutex);
-
-  std::vector<std::thread> threads;
 };
 
-// One connection. It takes one request at a time: the next one is read when the answer is written,
-// so that a peer that sends faster, or reads slower, waits for itself.
-//
-// A session lives as long as its two coroutines, Serve and Watch; nothing else owns it. Serve ends
-// in Close, whatever happens, and Close ends Watch.
-class Door::State::Session : public std::enable_shared_from_this<Session> {
+// It takes one request at a time: the next one is read when the answer is written, so that a peer
+// that sends faster, or reads slower, waits for itself.
+class Door::State::Session : public net::Listener::Session {
  public:
-  using Socket = websocket::stream<WebStream&>;
+  using WebSocket = websocket::stream<WebStream&>;
 
-  Session(std::shared_ptr<State> door, uint64_t number, net::Places::Place place, bool is_proxy,
-          tcp::socket socket)
-      : door_(std::move(door)),
-        number_(number),
+  Session(State& door, uint64_t number, net::Places::Place place, bool is_proxy, tcp::socket socket)
+      : net::Listener::Session(door.shared_from_this(), number, socket.get_executor()),
+        door_(door),
         is_proxy_(is_proxy),
         place_(std::move(place)),
-        stream_(std::move(socket), door_->Context()),
-        watchdog_(stream_.get_executor()),
+        stream_(std::move(socket), door_.Context()),
         pause_(stream_.get_executor()),
         spending_(stream_.get_executor()) {
     ++figures().connections;
   }
-  ~Session() {
-    --figures().connections;
-    const MutexLock lock(door_->mutex);
-    door_->sessions.erase(number_);
-  }
-
-  static void Run(const std::shared_ptr<Session>& self) {
-    asio::co_spawn(self->stream_.get_executor(), Serve(self), asio::detached);
-    asio::co_spawn(self->stream_.get_executor(), Watch(self), asio::detached);
-  }
-
-  // Thread-safe. The posted call owns nothing, as it may stay in the queue of a door that ends.
-  static void Cut(const std::shared_ptr<Session>& self) {
-    asio::post(self->stream_.get_executor(), [weak = self->weak_from_this()] {
-      if (const std::shared_ptr<Session> session = weak.lock()) session->Close();
-    });
-  }
+  ~Session() override { --figures().connections; }
 
  private:
   // So that Close ends a pipe's calls.
@@ -232,59 +184,36 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     Session& session_;
   };
 
-  const Options& options() const { return door_->options; }
-  Figures& figures() const { return *door_->figures; }
-  tcp::socket& socket() { return stream_.socket(); }
+  const Options& options() const { return door_.options; }
+  Figures& figures() const { return *door_.figures; }
+  Socket& socket() override { return stream_.socket(); }
 
-  void DeadlineAt(Clock::time_point when) {
-    deadline_ = when;
-    watchdog_.cancel();
-  }
-  void Deadline(std::chrono::milliseconds timeout) { DeadlineAt(Clock::now() + timeout); }
   // For a transfer that began at `start` and has got so far.
   void Progress(Clock::time_point start, size_t bytes) {
     DeadlineAt(start + options().progress_timeout * (1 + static_cast<int>(bytes >> 20)));
   }
-  void Close() {
-    closed_ = true;
+  void OnClose() override {
     if (call_ != nullptr) call_->Cancel();
     if (pipe_ != nullptr) pipe_->Close();
-    watchdog_.cancel();
     pause_.cancel();
     spending_.cancel();
-    boost::system::error_code ignored;
-    socket().close(ignored);
   }
-
-  // Cuts the connection, or gives up the call to the frontend, when a deadline passes. Runs on the
-  // same strand as Serve.
-  static asio::awaitable<void> Watch(std::shared_ptr<Session> self) {
-    while (!self->closed_) {
-      if (Clock::now() < self->deadline_) {
-        self->watchdog_.expires_at(self->deadline_);
-        co_await self->watchdog_.async_wait(kUse);
-      } else if (self->call_ != nullptr) {
-        self->deadline_ = Clock::time_point::max();
-        self->call_->Cancel();
-      } else {
-        if (!self->lingers_) self->figures().Refuse(Refusal::kTooSlow);
-        self->Close();
-      }
+  // Cuts the connection, or gives up the call to the frontend.
+  void OnDeadline() override {
+    if (call_ != nullptr) {
+      call_->Cancel();
+    } else {
+      if (!lingers_) figures().Refuse(Refusal::kTooSlow);
+      Close();
     }
   }
 
-  static asio::awaitable<void> Serve(std::shared_ptr<Session> self) {
-    try {
-      self->Deadline(self->options().handshake_timeout);
-      const auto error = co_await self->stream_.Handshake();
-      if (!error) {
-        while (!self->closed_ && co_await self->ServeOne()) {
-        }
-      }
-    } catch (const std::exception&) {
-      // Most likely memory is short. This connection ends, and no other.
+  asio::awaitable<void> Converse() override {
+    Deadline(options().handshake_timeout);
+    const auto error = co_await stream_.Handshake();
+    if (error) co_return;
+    while (!closed() && co_await ServeOne()) {
     }
-    self->Close();
   }
 
   // --- what a peer may take ---
@@ -307,12 +236,12 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       const auto wait = requests_.Take(1, options().connection_requests, now);
       if (wait > Clock::duration::zero()) return wait;
     }
-    return door_->address_requests.Take(origin(), 1, now);
+    return door_.address_requests.Take(origin(), 1, now);
   }
   Clock::duration TakeOnions(const Message& message) {
     if (options().tokens != nullptr) return Clock::duration::zero();
     if (message.type() != FrameType::kSubmitOnions) return Clock::duration::zero();
-    return door_->address_onions.Take(origin(), static_cast<double>(message.size()), Clock::now());
+    return door_.address_onions.Take(origin(), static_cast<double>(message.size()), Clock::now());
   }
 
   // Welcomes the peer of a request with this head, or says why not.
@@ -331,7 +260,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       const Origin from = options().shared_addresses.OriginOf(*address);
       if (!visitor_ || visitor_->origin() != from) {
         visitor_.reset();
-        net::Places::Arrival arrival = door_->visitors.Arrive(number_, from);
+        net::Places::Arrival arrival = door_.visitors.Arrive(number(), from);
         if (!arrival.place.Welcome().ok()) return NoRoom();
         visitor_.emplace(std::move(arrival.place));
       }
@@ -365,20 +294,16 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     if (!token.ok()) co_return NoToken(token.status());
     spent_.reset();
     spending_.expires_at(Clock::time_point::max());
-    DeadlineAt(Clock::time_point::max());  // the disk has none
+    NoDeadline();  // the disk has none
     // The call may outlive the connection, so it does not own it.
     options().spent->Spend(token->issuer, token->id,
-                           [weak = weak_from_this()](const absl::Status& spent) {
-                             const std::shared_ptr<Session> self = weak.lock();
-                             if (self == nullptr) return;
-                             asio::post(self->stream_.get_executor(), [weak, spent] {
-                               const std::shared_ptr<Session> session = weak.lock();
-                               if (session == nullptr) return;
-                               session->spent_ = spent;
-                               session->spending_.cancel();
+                           [weak = WeakOf(this)](const absl::Status& spent) {
+                             Post(weak, [spent](Session& self) {
+                               self.spent_ = spent;
+                               self.spending_.cancel();
                              });
                            });
-    while (!spent_.has_value() && !closed_) co_await spending_.async_wait(kUse);
+    while (!spent_.has_value() && !closed()) co_await spending_.async_wait(kUse);
     if (!spent_.has_value()) co_return NoRoom();
     if (spent_->ok()) {
       ++figures().tokens;
@@ -401,7 +326,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     parser.body_limit(options().ohttp_socket.empty() ? kMaxMessageBytes : kMaxEncapsulatedBytes);
     const auto [error, size] = co_await http::async_read_header(stream_, buffer_, parser, kUse);
     if (error) {
-      if (error == http::error::end_of_stream || closed_) co_return false;
+      if (error == http::error::end_of_stream || closed()) co_return false;
       if (error == http::error::body_limit || error == http::error::header_limit) {
         const No no = TooLarge("the request is too large");
         co_await Refuse(no);
@@ -532,7 +457,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       co_return false;
     }
     absl::StatusOr<Bytes> answer = co_await Forward(message);
-    if (closed_) co_return false;
+    if (closed()) co_return false;
     http::response<http::vector_body<uint8_t>> response(http::status::ok, 11);
     if (answer.ok()) {
       response.body() = *std::move(answer);
@@ -618,7 +543,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     if (!no) {
       Deadline(options().progress_timeout);
       opened = co_await pipe.Open(options().ohttp_socket, request);
-      if (closed_) co_return false;
+      if (closed()) co_return false;
       if (absl::IsUnavailable(opened.status())) {
         no = NoOhttp(opened.status());
       } else if (!opened.ok()) {
@@ -660,7 +585,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       status = inner->status;
       body = ErrorFrame(inner->error);
     }
-    if (closed_) co_return false;
+    if (closed()) co_return false;
     const std::string challenges =
         status == http::status::unauthorized ? options().tokens->challenges() : "";
     Deadline(options().progress_timeout);
@@ -713,8 +638,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     co_return !error && keep_alive;
   }
 
-  // Says why, and ends the connection. For a moment the door reads and drops what the peer still
-  // sends, as the system would take the answer back if the connection closed at once.
+  // Says why, and ends the connection.
   asio::awaitable<void> Refuse(const No& no) {
     figures().Refuse(no.why);
     http::response<http::vector_body<uint8_t>> response(no.status, 11);
@@ -726,28 +650,15 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     }
     response.body() = ErrorFrame(no.error);
     co_await Respond(response, /*keep_alive=*/false);
-    co_await Linger();
-  }
-  asio::awaitable<void> Linger() {
-    boost::system::error_code ignored;
-    socket().shutdown(tcp::socket::shutdown_send, ignored);
-    // Not extended by what the peer sends.
-    const Clock::time_point end = Clock::now() + std::min(options().progress_timeout, kLinger);
     lingers_ = true;
-    DeadlineAt(end);
-    Bytes dropped(kPieceBytes);
-    for (;;) {
-      const auto [error, n] =
-          co_await socket().async_read_some(asio::buffer(dropped.data(), dropped.size()), kUse);
-      if (error) co_return;
-    }
+    co_await Linger(options().progress_timeout);
   }
 
   // --- WebSocket ---
 
   template <typename Head>
   asio::awaitable<void> ServeSocket(const Head& head) {
-    Socket ws(stream_);
+    WebSocket ws(stream_);
     ws.read_message_max(0);  // Message says how long one may be
     ws.binary(true);
     // An answer is one frame of WebSocket's as well.
@@ -763,7 +674,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     ++figures().web_sockets;
     const auto count_down = [](Figures* all) { --all->web_sockets; };
     const std::unique_ptr<Figures, decltype(count_down)> counted(&figures(), count_down);
-    while (!closed_) {
+    while (!closed()) {
       controls = 0;
       Message message;
       std::string text;
@@ -790,7 +701,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
         paid_bytes_ -= message.size();
       }
       absl::StatusOr<Bytes> answer = co_await Forward(message);
-      if (closed_) co_return;
+      if (closed()) co_return;
       const Bytes bytes = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
       if (!co_await WriteMessage(ws, bytes)) co_return;
       Release();
@@ -799,9 +710,9 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
 
   // A token in a text message pays for onions of this connection. False if the connection has
   // ended.
-  asio::awaitable<bool> TakeToken(Socket& ws, const std::string& text) {
+  asio::awaitable<bool> TakeToken(WebSocket& ws, const std::string& text) {
     const std::optional<No> no = co_await Spend(text);
-    if (closed_) co_return false;
+    if (closed()) co_return false;
     if (no) {
       figures().Refuse(no->why);
       const Bytes bytes = ErrorFrame(no->error);
@@ -816,7 +727,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   }
 
   // Reads a frame, or with tokens a text. False if the connection has ended.
-  asio::awaitable<bool> ReadMessage(Socket& ws, Message& message, std::string& text,
+  asio::awaitable<bool> ReadMessage(WebSocket& ws, Message& message, std::string& text,
                                     std::optional<No>& no) {
     Deadline(options().idle_timeout);
     Bytes piece(kPieceBytes);
@@ -844,7 +755,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
 
   // Waits until the peer may have this request served.
   asio::awaitable<bool> Pause(const Message& message) {
-    DeadlineAt(Clock::time_point::max());
+    NoDeadline();
     bool counted = false;
     for (;;) {
       Clock::duration wait = counted ? Clock::duration::zero() : TakeRequest();
@@ -856,17 +767,17 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
       figures().Refuse(Refusal::kTooFast);
       pause_.expires_after(std::min<Clock::duration>(wait, kLongestPause));
       co_await pause_.async_wait(kUse);
-      if (closed_) co_return false;
+      if (closed()) co_return false;
     }
   }
 
-  asio::awaitable<bool> WriteMessage(Socket& ws, const Bytes& bytes) {
+  asio::awaitable<bool> WriteMessage(WebSocket& ws, const Bytes& bytes) {
     Progress(Clock::now(), bytes.size());
     const auto [error, n] = co_await ws.async_write(asio::buffer(bytes.data(), bytes.size()), kUse);
     co_return !error;
   }
 
-  asio::awaitable<void> RefuseSocket(Socket& ws, const No& no) {
+  asio::awaitable<void> RefuseSocket(WebSocket& ws, const No& no) {
     figures().Refuse(no.why);
     const Bytes bytes = ErrorFrame(no.error);
     if (!co_await WriteMessage(ws, bytes)) co_return;
@@ -879,7 +790,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   // --- the frontend ---
 
   asio::awaitable<absl::StatusOr<Bytes>> Forward(const Message& message) {
-    net::Places::Arrival arrival = door_->calls.Arrive(number_, origin());
+    net::Places::Arrival arrival = door_.calls.Arrive(number(), origin());
     if (!arrival.place.Welcome().ok()) {
       figures().Refuse(Refusal::kNoRoom);
       co_return absl::UnavailableError("too many requests at once; try again later");
@@ -892,7 +803,7 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     const std::function<bool(uint64_t)> claim = [this](uint64_t bytes) { return Claim(bytes); };
     absl::StatusOr<Bytes> answer(absl::UnavailableError("no room; try again later"));
     try {
-      answer = co_await door_->links->Forward(message.bytes(), message.type(), claim, call);
+      answer = co_await door_.links->Forward(message.bytes(), message.type(), claim, call);
     } catch (...) {
       call_ = nullptr;
       throw;
@@ -906,14 +817,12 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
     co_return answer;
   }
 
-  const std::shared_ptr<State> door_;
-  const uint64_t number_;
+  State& door_;
   const bool is_proxy_;
   net::Places::Place place_;
   std::optional<net::Places::Place> visitor_;  // over a proxy
   WebStream stream_;
   beast::flat_buffer buffer_{2 * kMaxHeadBytes};
-  asio::steady_timer watchdog_;
   asio::steady_timer pause_;
   asio::steady_timer spending_;
   std::optional<absl::Status> spent_;  // of the token at hand, once that is known
@@ -922,78 +831,22 @@ class Door::State::Session : public std::enable_shared_from_this<Session> {
   std::string allow_origin_;  // of the request at hand: the page that may read the answer
   FrontendLinks::Call* call_ = nullptr;
   OhttpPipe* pipe_ = nullptr;
-  Clock::time_point deadline_ = Clock::time_point::max();
-  bool closed_ = false;
   bool lingers_ = false;
   bool is_socket_ = false;  // of a WebSocket
 };
 
-asio::awaitable<void> Door::State::Accept(std::shared_ptr<State> self) {
-  asio::steady_timer pause(self->acceptor.get_executor());
-  while (self->acceptor.is_open()) {
-    auto [error, socket] = co_await self->acceptor.async_accept(asio::make_strand(self->io), kUse);
-    if (!self->acceptor.is_open()) co_return;
-    if (!error) {
-      try {
-        self->Admit(std::move(socket));
-        continue;
-      } catch (const std::exception&) {
-        // Without memory the door waits, as without descriptors.
-      }
-    }
-    // Give the open connections time to go.
-    pause.expires_after(std::chrono::milliseconds(100));
-    co_await pause.async_wait(kUse);
-  }
-}
-
-void Door::State::Admit(tcp::socket socket) {
-  boost::system::error_code error;
-  const tcp::endpoint peer = socket.remote_endpoint(error);
-  if (error) return;  // gone already
-  // Hints.
-  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsentBytes,
-               sizeof(kMostUnsentBytes));
-  socket.set_option(tcp::no_delay(true), error);
-  const IpAddress address = AddressOf(peer.address());
+net::Listener::Admission Door::State::Admit(uint64_t number, const IpAddress& address,
+                                            Socket socket) {
+  LimitUnsent(socket);
+  boost::system::error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
   const bool is_proxy = options.proxies.Contains(address);
-  const uint64_t number = next_session++;
   // The places of a proxy are those of all its clients.
   net::Places::Arrival arrival =
       places.Arrive(number, is_proxy ? std::nullopt : options.shared_addresses.OriginOf(address));
-  const auto session = std::make_shared<Session>(
-      shared_from_this(), number, std::move(arrival.place), is_proxy, std::move(socket));
-  std::shared_ptr<Session> evicted;
-  bool admitted;
-  {
-    const MutexLock lock(mutex);
-    if (arrival.evicted) {
-      const auto found = sessions.find(*arrival.evicted);
-      if (found != sessions.end()) evicted = found->second.lock();
-    }
-    admitted = !stopping && sessions.emplace(number, session).second;
-  }
-  if (evicted != nullptr) {
-    figures->Refuse(Refusal::kNoRoom);
-    Session::Cut(evicted);
-  }
-  if (admitted) Session::Run(session);
-}
-
-void Door::State::Stop() {
-  asio::post(acceptor.get_executor(), [this] {
-    boost::system::error_code ignored;
-    acceptor.close(ignored);
-  });
-  std::vector<std::shared_ptr<Session>> open;
-  {
-    const MutexLock lock(mutex);
-    stopping = true;
-    for (const auto& [number, session] : sessions) {
-      if (auto alive = session.lock()) open.push_back(std::move(alive));
-    }
-  }
-  for (const auto& session : open) Session::Cut(session);
+  return {std::make_shared<Session>(*this, number, std::move(arrival.place), is_proxy,
+                                    std::move(socket)),
+          arrival.evicted};
 }
 
 absl::StatusOr<std::unique_ptr<Door>> Door::Start(Options options, Figures* figures) {
@@ -1005,21 +858,12 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Start(Options options, Figures* figu
     state->context = std::move(context);
   }
   SHOAL_ASSIGN_OR_RETURN(state->links,
-                         FrontendLinks::Create(state->options.frontend, &state->io, figures));
-  SHOAL_RETURN_IF_ERROR(net::Listen(state->options.address, state->acceptor));
-  boost::system::error_code error;
-  state->port = state->acceptor.local_endpoint(error).port();
-  asio::co_spawn(state->acceptor.get_executor(), State::Accept(state), asio::detached);
-  for (size_t i = 0; i < std::max<size_t>(1, state->options.threads); ++i) {
-    state->threads.emplace_back([raw = state.get()] { raw->io.run(); });
-  }
+                         FrontendLinks::Create(state->options.frontend, &state->io(), figures));
+  SHOAL_RETURN_IF_ERROR(state->Start(state->options.address, state->options.threads));
   return std::unique_ptr<Door>(new Door(std::move(state)));
 }
 
-Door::~Door() {
-  state_->Stop();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+Door::~Door() { state_->Stop(); }
 
 absl::Status Door::UseCertificate(const net::Identity& identity) {
   SHOAL_ASSIGN_OR_RETURN(auto context, MakeContext(identity));
@@ -1028,15 +872,11 @@ absl::Status Door::UseCertificate(const net::Identity& identity) {
   return absl::OkStatus();
 }
 
-uint16_t Door::port() const { return state_->port; }
+uint16_t Door::port() const { return state_->port(); }
 
 void Door::Probe() const {
-  std::promise<void> ran;
-  asio::post(state_->acceptor.get_executor(), [&] {
-    const MutexLock lock(state_->mutex);
-    ran.set_value();
-  });
-  ran.get_future().wait();
+  state_->Probe();
+  const MutexLock lock(state_->mutex);
 }
 
 }  // namespace shoal::door
