@@ -947,23 +947,15 @@ TEST_P(PermutedSim, RecordsThatNobodySignedAreFoundAndTheQueryIsSentAgain) {
   }
 }
 
-// An engine whose heavy requests go on until they are told to end.
-class EndlessServer final : public pir::Server {
+// A server as another one, and an engine of such servers, for a test to change. Without a hint.
+class ServerAround : public pir::Server {
  public:
-  EndlessServer(std::unique_ptr<pir::Server> server, const std::atomic<bool>* stop)
-      : server_(std::move(server)), stop_(stop) {}
+  explicit ServerAround(std::unique_ptr<pir::Server> server) : server_(std::move(server)) {}
   const wire::PirSetup& setup() const override { return server_->setup(); }
   uint64_t max_request_bytes() const override { return server_->max_request_bytes(); }
   std::vector<absl::StatusOr<Bytes>> Answer(
       pir::Role role, std::span<const pir::RequestView> requests) const override {
-    if (requests[0].kind != pir::sets::kTreeHints) return server_->Answer(role, requests);
-    begun = true;
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!*stop_ && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
-    std::vector<absl::StatusOr<Bytes>> answers;
-    answers.emplace_back(*stop_ ? absl::FailedPreconditionError("told to end")
-                                : absl::InternalError("nobody said that it should end"));
-    return answers;
+    return server_->Answer(role, requests);
   }
   absl::StatusOr<double> RefreshShare(const pir::Content& content,
                                       std::span<const uint64_t> changed) const override {
@@ -973,14 +965,13 @@ class EndlessServer final : public pir::Server {
                                                     std::span<const uint64_t> changed) override {
     return server_->Refresh(content, changed);
   }
-  static inline std::atomic<bool> begun = false;
 
  private:
   const std::unique_ptr<pir::Server> server_;
-  const std::atomic<bool>* const stop_;
 };
-class EndlessEngine final : public pir::Engine {
+class EngineAround : public pir::Engine {
  public:
+  explicit EngineAround(const pir::Engine& of) : of_(of) {}
   absl::string_view name() const override { return of_.name(); }
   std::span<const pir::Role> roles() const override { return of_.roles(); }
   bool keeps_state() const override { return of_.keeps_state(); }
@@ -997,10 +988,7 @@ class EndlessEngine final : public pir::Engine {
   }
   absl::StatusOr<std::unique_ptr<pir::Server>> CreateServer(
       const pir::Content& content, pir::ServerOptions options) const override {
-    const std::atomic<bool>* const stop = options.stop_heavy;
-    auto server = of_.CreateServer(content, std::move(options));
-    if (!server.ok()) return server.status();
-    return std::make_unique<EndlessServer>(*std::move(server), stop);
+    return of_.CreateServer(content, std::move(options));
   }
   absl::StatusOr<std::unique_ptr<pir::Session>> OpenSession(
       std::span<const wire::PirSetup> setups, const pir::SessionOptions& options) const override {
@@ -1008,7 +996,39 @@ class EndlessEngine final : public pir::Engine {
   }
 
  private:
-  const pir::Engine& of_ = pir::sets::TreePir();
+  const pir::Engine& of_;
+};
+
+// An engine whose heavy requests go on until they are told to end.
+class EndlessServer final : public ServerAround {
+ public:
+  EndlessServer(std::unique_ptr<pir::Server> server, const std::atomic<bool>* stop)
+      : ServerAround(std::move(server)), stop_(stop) {}
+  std::vector<absl::StatusOr<Bytes>> Answer(
+      pir::Role role, std::span<const pir::RequestView> requests) const override {
+    if (requests[0].kind != pir::sets::kTreeHints) return ServerAround::Answer(role, requests);
+    begun = true;
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!*stop_ && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    std::vector<absl::StatusOr<Bytes>> answers;
+    answers.emplace_back(*stop_ ? absl::FailedPreconditionError("told to end")
+                                : absl::InternalError("nobody said that it should end"));
+    return answers;
+  }
+  static inline std::atomic<bool> begun = false;
+
+ private:
+  const std::atomic<bool>* const stop_;
+};
+class EndlessEngine final : public EngineAround {
+ public:
+  EndlessEngine() : EngineAround(pir::sets::TreePir()) {}
+  absl::StatusOr<std::unique_ptr<pir::Server>> CreateServer(
+      const pir::Content& content, pir::ServerOptions options) const override {
+    const std::atomic<bool>* const stop = options.stop_heavy;
+    SHOAL_ASSIGN_OR_RETURN(auto server, EngineAround::CreateServer(content, std::move(options)));
+    return std::make_unique<EndlessServer>(std::move(server), stop);
+  }
 };
 
 // A new epoch does not wait for hints that a client is being made.
@@ -1037,15 +1057,9 @@ TEST(EngineSim, ANewEpochEndsWorkOnHints) {
 }
 
 // A server whose refresh fails, as one does whose public parts do not suit the content.
-class UnrefreshedServer final : public pir::Server {
+class UnrefreshedServer final : public ServerAround {
  public:
-  explicit UnrefreshedServer(std::unique_ptr<pir::Server> server) : server_(std::move(server)) {}
-  const wire::PirSetup& setup() const override { return server_->setup(); }
-  uint64_t max_request_bytes() const override { return server_->max_request_bytes(); }
-  std::vector<absl::StatusOr<Bytes>> Answer(
-      pir::Role role, std::span<const pir::RequestView> requests) const override {
-    return server_->Answer(role, requests);
-  }
+  using ServerAround::ServerAround;
   absl::StatusOr<double> RefreshShare(const pir::Content&,
                                       std::span<const uint64_t>) const override {
     return 0.1;
@@ -1054,39 +1068,17 @@ class UnrefreshedServer final : public pir::Server {
                                                     std::span<const uint64_t>) override {
     return absl::InvalidArgumentError("too noisy");
   }
-
- private:
-  const std::unique_ptr<pir::Server> server_;
 };
-class UnrefreshedEngine final : public pir::Engine {
+class UnrefreshedEngine final : public EngineAround {
  public:
-  absl::string_view name() const override { return of_.name(); }
-  std::span<const pir::Role> roles() const override { return of_.roles(); }
-  bool keeps_state() const override { return of_.keeps_state(); }
-  absl::StatusOr<wire::PirSetup> ShapeOf(const pir::Content& content,
-                                         const pir::ServerOptions& options) const override {
-    return of_.ShapeOf(content, options);
-  }
-  absl::StatusOr<pir::Sizes> SizesOfShape(const wire::PirSetup& shape) const override {
-    return of_.SizesOfShape(shape);
-  }
-  pir::Work WorkOf(const wire::PirSetup& shape, double together) const override {
-    return of_.WorkOf(shape, together);
-  }
+  UnrefreshedEngine() : EngineAround(pir::rlwe::Hintless()) {}
   absl::StatusOr<std::unique_ptr<pir::Server>> CreateServer(
       const pir::Content& content, pir::ServerOptions options) const override {
     ++made;
-    SHOAL_ASSIGN_OR_RETURN(auto server, of_.CreateServer(content, std::move(options)));
+    SHOAL_ASSIGN_OR_RETURN(auto server, EngineAround::CreateServer(content, std::move(options)));
     return std::make_unique<UnrefreshedServer>(std::move(server));
   }
-  absl::StatusOr<std::unique_ptr<pir::Session>> OpenSession(
-      std::span<const wire::PirSetup> setups, const pir::SessionOptions& options) const override {
-    return of_.OpenSession(setups, options);
-  }
   mutable std::atomic<int> made = 0;
-
- private:
-  const pir::Engine& of_ = pir::rlwe::Hintless();
 };
 
 // A server that cannot be refreshed is made anew, by the parties who sign and by those who serve.

@@ -55,10 +55,10 @@ class TermsTest : public ::testing::Test {
     deployment_.emplace(std::move(options));
   }
 
-  // A round with a term, in which the clients' queries were answered.
-  void Enrol(const std::vector<uint64_t>& rows, size_t unused = 2) {
+  // A round with a term, and a client of it.
+  void OpenRound(uint32_t max_refreshes) {
     SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader draft, deployment_->frontend().NewDraft());
-    draft.set_max_refreshes(7);
+    draft.set_max_refreshes(max_refreshes);
     draft.set_term_expires_s(draft.announced_s() + 20 * 24 * 3600);
     SHOAL_ASSERT_OK_AND_ASSIGN(const wire::SignedHeader header,
                                deployment_->node(1).Propose(draft, deployment_->frontend().Live()));
@@ -66,8 +66,12 @@ class TermsTest : public ::testing::Test {
                                                             deployment_->party(1).table()->facts,
                                                             deployment_->clock().now_s));
     SHOAL_ASSERT_OK(deployment_->frontend().Open(*round_));
-    rows_ = rows;
     client_.emplace(&*deployment_, *round_);
+  }
+  // A round with a term, in which the clients' queries were answered.
+  void Enrol(const std::vector<uint64_t>& rows, size_t unused = 2) {
+    ASSERT_NO_FATAL_FAILURE(OpenRound(/*max_refreshes=*/7));
+    rows_ = rows;
     SHOAL_ASSERT_OK(client_->Obtain(rows.size() + unused));
     SHOAL_ASSERT_OK(deployment_->RunOffline(round_->id()));
     SHOAL_ASSERT_OK(client_->Query(rows));
@@ -587,16 +591,7 @@ TEST_F(TermsTest, ARepeatTakesThePlaceOfTheCallBefore) {
 
 TEST_F(TermsTest, ADeadPositionLooksLikeAnyOther) {
   // Two slots with the same secrets: party 1 takes one of them, the other is dead.
-  SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader draft, deployment_->frontend().NewDraft());
-  draft.set_max_refreshes(5);
-  draft.set_term_expires_s(draft.announced_s() + 20 * 24 * 3600);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::SignedHeader header,
-                             deployment_->node(1).Propose(draft, deployment_->frontend().Live()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(round_, round::Round::Verify(header, deployment_->roster(),
-                                                          deployment_->party(1).table()->facts,
-                                                          deployment_->clock().now_s));
-  SHOAL_ASSERT_OK(deployment_->frontend().Open(*round_));
-  client_.emplace(&*deployment_, *round_);
+  ASSERT_NO_FATAL_FAILURE(OpenRound(/*max_refreshes=*/5));
   // The layer for party 2 comes twice: dead at party 2, alive at party 1.
   const Secret first = client_->Make();
   std::vector<Seed> ephemeral;
