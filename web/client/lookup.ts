@@ -56,7 +56,8 @@ export interface SlotView {
 }
 
 export type Event =
-  | { step: "looking-for-round" }
+  /** Told whenever the rounds were looked at, and none would do; `waitedS` seconds after the first time. */
+  | { step: "looking-for-round"; waitedS: number }
   | { step: "sealing"; round: Round }
   | { step: "submitted"; round: Round; submission: Uint8Array; firstSlot: number }
   | { step: "round"; info: RoundInfo }
@@ -72,6 +73,8 @@ export interface Options {
   now: () => number;
   /** Submissions have a multiple of so many queries, so that their number tells little. */
   padTo: number;
+  /** How many lookups are sent at most: each gives a little away, and costs all parties a round. */
+  maxLookups: number;
   watch?: (exchange: Exchange) => void;
 }
 
@@ -89,8 +92,13 @@ const PIECE_BYTES = 1 << 20;
 const TRIES = 5;
 // As the client in C++: so long a lookup keeps out of rounds with a term, of which parties keep until its
 // end what links clients to rows; and so long it waits for a round at all.
-const OUT_OF_TERMS_S = 60n;
-const PATIENCE_S = 600n;
+const OUT_OF_TERMS_S = 60;
+const PATIENCE_S = 600;
+// How often it looks for one, in the first minute and later, and for another epoch meanwhile.
+const POLL_MS = 250;
+const SELDOM_POLL_MS = 1000;
+const OFTEN_S = 60;
+const EPOCH_CHECK_S = 5;
 
 function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
@@ -104,6 +112,7 @@ export class Client {
   #table?: { deployment: Deployment; placement: Uint8Array; versions: RowVersion[] };
   #busy = false;
   readonly #spent = { epsilon: 0, delta: 0 };
+  #lookups = 0; // that were sealed
 
   constructor(options: Options) {
     this.#options = options;
@@ -208,19 +217,20 @@ export class Client {
   }
 
   /** Asks for the keys in one round. RoundLost: the round ended without answers. NoRound: none took the
-   *  lookup within ten minutes. Refused: something did not verify before anything depended on it. Throws
-   *  as well where the frontend is silent. It
-   *  never asks again by itself. `beforeOpening` is waited for when all answers are there and none of
-   *  them was looked at: the last moment at which requests tell nothing of them. */
+   *  lookup within ten minutes, or before `stop`, which ends nothing later. Refused: something did not
+   *  verify before anything depended on it, or `maxLookups` were sent. Throws as well where the frontend
+   *  is silent. It never asks again by itself. `beforeOpening` is waited for when all answers are there
+   *  and none of them was looked at: the last moment at which requests tell nothing of them. */
   async lookUp(
     keys: string[],
     tell: (event: Event) => void = () => {},
     beforeOpening: (round: Round) => Promise<void> = async () => {},
+    stop?: AbortSignal,
   ): Promise<Result> {
     require(!this.#busy, "one lookup at a time");
     this.#busy = true;
     try {
-      return await this.#lookUp(keys, tell, beforeOpening);
+      return await this.#lookUp(keys, tell, beforeOpening, stop);
     } finally {
       this.#busy = false;
     }
@@ -230,8 +240,10 @@ export class Client {
     keys: string[],
     tell: (event: Event) => void,
     beforeOpening: (round: Round) => Promise<void>,
+    stop?: AbortSignal,
   ): Promise<Result> {
-    const { random } = this.#options;
+    const { random, maxLookups } = this.#options;
+    require(this.#lookups < maxLookups, `the limit of ${maxLookups} lookups is reached; nothing was asked`);
     await this.open();
     const { deployment, placement, versions } = this.#table!;
     const { manifest, rows } = deployment;
@@ -247,9 +259,9 @@ export class Client {
     );
     const asked = distinctRows(random, wanted, count, rows);
 
-    tell({ step: "looking-for-round" });
-    const round = await this.#pickRound(deployment, count, tell);
+    const round = await this.#pickRound(deployment, count, tell, stop);
     tell({ step: "sealing", round });
+    ++this.#lookups;
     const submission = await buildSubmission(round.header.onionKeys, round.id, count, random);
     this.#spent.epsilon += Math.ceil(count / phi) * epsilon;
     this.#spent.delta += Math.ceil(count / phi) * delta;
@@ -343,16 +355,19 @@ export class Client {
     deployment: Deployment,
     count: number,
     tell: (event: Event) => void,
+    stop?: AbortSignal,
   ): Promise<Round> {
     const begunS = this.#now();
-    for (let polls = 0; this.#now() < begunS + PATIENCE_S; ++polls) {
+    const waitedS = () => Number(this.#now() - begunS);
+    let checkedS = 0;
+    while (waitedS() < PATIENCE_S) {
       const { rounds } = await this.#again(undefined, () =>
         this.#frontend.call(methods.listRounds, {}),
       );
       for (const info of rounds) {
         const h = info.header?.header;
         if (!h || info.state !== RoundState.OPEN_FOR_ONIONS) continue;
-        if (h.maxRefreshes > 0 && this.#now() < begunS + OUT_OF_TERMS_S) continue;
+        if (h.maxRefreshes > 0 && waitedS() < OUT_OF_TERMS_S) continue;
         if (!equal(h.manifestDigest, deployment.manifestDigest)) continue;
         if (!equal(h.rosterDigest, deployment.rosterDigest)) continue;
         if (info.onions + BigInt(count) > BigInt(h.maxSlots)) continue;
@@ -365,7 +380,8 @@ export class Client {
         tell({ step: "round", info });
         return round;
       }
-      if (polls % 20 === 19) {
+      if (waitedS() >= checkedS + EPOCH_CHECK_S) {
+        checkedS = waitedS();
         const before = deployment.manifestDigest;
         const now = await this.open();
         require(
@@ -373,7 +389,9 @@ export class Client {
           "the table or the roster has changed; look up again",
         );
       }
-      await pause(250);
+      tell({ step: "looking-for-round", waitedS: waitedS() });
+      await pause(waitedS() < OFTEN_S ? POLL_MS : SELDOM_POLL_MS);
+      if (stop?.aborted) throw new NoRound("it was stopped before a round took it; nothing was asked");
     }
     throw new NoRound(`no round took ${count} queries within ${PATIENCE_S} seconds; nothing was asked`);
   }

@@ -208,6 +208,10 @@ async function reportOf(client: Client, round: Round): Promise<RoundReport | und
 
 // As the client in C++: so often at most a lookup is submitted, whatever ends its rounds.
 const MAX_ATTEMPTS = 3;
+// So many are sent in a visit, by mistake or not.
+const MAX_LOOKUPS = 20;
+// When a visitor is told that no round opens, and may stop.
+const SAY_NO_ROUND_S = 10;
 
 interface Lookup {
   result: Result;
@@ -217,6 +221,7 @@ interface Lookup {
 class Page {
   #busy = false;
   #asking = false;
+  #stop = new AbortController();
   #last?: { keys: string[]; result: Result };
 
   constructor(
@@ -243,6 +248,7 @@ class Page {
     });
     byId("spoil").addEventListener("click", () => void this.#spoil());
     byId("honest").addEventListener("click", () => void this.#honest());
+    byId("stop").addEventListener("click", () => this.#stop.abort());
     this.#enable();
     const { renewed } = this.client.deployment!;
     const news = renewed.map((n) => ` Party ${n} has a new key, which its earlier one signed.`).join("");
@@ -284,6 +290,7 @@ class Page {
       try {
         say("Waiting for a round that takes queries …");
         showStep(0);
+        this.#stop = new AbortController();
         let report: RoundReport | undefined;
         const result = await this.client.lookUp(
           keys,
@@ -300,6 +307,7 @@ class Page {
             say("Taking off the masks, and checking all parties' signatures on each row …");
             showStep(5);
           },
+          this.#stop.signal,
         );
         return { result, report };
       } catch (error) {
@@ -307,6 +315,8 @@ class Page {
         say(`The lookup ended without an answer: ${messageOf(error)}. Nothing was believed.`, true);
         showStep(-1);
         return undefined;
+      } finally {
+        byId("stop").hidden = true;
       }
     }
   }
@@ -327,8 +337,13 @@ class Page {
   #tell(event: Event, own: number): number {
     switch (event.step) {
       case "looking-for-round":
+        if (event.waitedS >= SAY_NO_ROUND_S && byId("stop").hidden) {
+          byId("stop").hidden = false;
+          say("No round takes queries now. Party 1 opens them. This page waits for up to ten minutes; nothing was asked yet.");
+        }
         break;
       case "sealing":
+        byId("stop").hidden = true;
         say("Sealing: a layer for each party …");
         break;
       case "submitted":
@@ -481,6 +496,7 @@ async function main(): Promise<void> {
       random: systemRandom,
       now: () => Date.now() / 1000,
       padTo: about.pad,
+      maxLookups: MAX_LOOKUPS,
       watch: (exchange) => {
         sent += exchange.sent.length;
         received += exchange.received.length;

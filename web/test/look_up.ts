@@ -16,6 +16,7 @@ const client = new Client({
   random: systemRandom,
   now: () => Date.now() / 1000,
   padTo: Number(pad),
+  maxLookups: 1,
   watch: (exchange) => (up += exchange.sent.length),
 });
 try {

@@ -253,6 +253,49 @@ async function spoils(page: Page): Promise<void> {
   assert.deepEqual((await answers(page))[0], ["key-7", table.get("key-7"), "signed by all parties"]);
 }
 
+/** While no round opens, the visitor is told, and can stop; and the page gives up by itself. */
+async function waitsForARound(browser: Browser, url: string): Promise<void> {
+  const page = await browser.newPage();
+  watch(page);
+  await page.clock.install();
+  let polls = 0;
+  await page.route("**/v1/call", async (route) => {
+    const frame = route.request().postDataBuffer();
+    if (frame?.readUInt16LE(4) !== 18) return route.continue();
+    ++polls;
+    const none = Buffer.alloc(20); // no rounds
+    none.write("SHL2");
+    none.writeUInt16LE(18, 4);
+    await route.fulfill({
+      body: none,
+      headers: { "Access-Control-Allow-Origin": "*", "Content-Type": "application/octet-stream" },
+    });
+  });
+  await page.goto(url);
+  await ready(page);
+  const status = page.locator("#status");
+  const waits = async (seconds: number) => {
+    const before = polls;
+    await page.locator("#look-up").click();
+    while (polls < before + 2) await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.ok(await page.locator("#stop").isHidden());
+    await page.clock.fastForward(1000 * seconds);
+  };
+  await waits(11);
+  await page.locator("#stop").waitFor();
+  assert.match(await status.innerText(), /^No round takes queries now/);
+  await checked(page, "no round");
+  await page.locator("#stop").click();
+  await ready(page);
+  assert.match(await status.innerText(), /it was stopped before a round took it; nothing was asked/);
+  await waits(601);
+  await ready(page);
+  assert.match(await status.innerText(), /no round took 64 queries within 600 seconds; nothing was asked/);
+  assert.ok(await page.locator("#stop").isHidden());
+  assert.equal(await page.locator("#spent").innerText(), "nothing yet");
+  await page.close();
+}
+
 /** The digest of a certificate's key, by which Chromium takes it without an authority. */
 function keyDigest(): string {
   const certificate = new crypto.X509Certificate(fs.readFileSync(`${chain}/door.crt`));
@@ -406,6 +449,7 @@ async function main(): Promise<void> {
     await looksGood(page);
     await spoils(page);
     await looksUpBySocket(browser, url);
+    await waitsForARound(browser, url);
     assert.deepEqual(problems, []);
     await refuses(browser, url);
     console.log("the page does what it says");

@@ -63,6 +63,7 @@ function clientOf(fake: Fake, transport: Transport = fake.transport, padTo = 8, 
     random: systemRandom,
     now: () => Date.now() / 1000 + ahead(),
     padTo,
+    maxLookups: 1,
   });
 }
 
@@ -373,6 +374,39 @@ test("a round with a term is entered after a minute without another, and no roun
     assert.ok(polls >= 3, "entered at once");
     assert.equal(answers[0]!.kind, "value");
   }, 5));
+
+test("a lookup that waits for a round can be stopped, and one that has a round cannot", () =>
+  withFake(async (fake) => {
+    const none = altering(fake, methods.listRounds, (m) => (m.rounds = []));
+    const stopped = new AbortController();
+    const waits = clientOf(fake, none).lookUp(
+      keys,
+      ({ step }) => step === "looking-for-round" && stopped.abort(),
+      undefined,
+      stopped.signal,
+    );
+    await assert.rejects(waits, (error) => error instanceof NoRound && /stopped/.test(error.message));
+    const late = new AbortController();
+    const goes = clientOf(fake).lookUp(keys, ({ step }) => step === "sealing" && late.abort(), undefined, late.signal);
+    assert.equal((await goes).answers[0]!.kind, "value");
+  }));
+
+test("no more lookups are sent than are allowed", () =>
+  withFake(async (fake) => {
+    let sent = 0;
+    const transport: Transport = {
+      exchange(frame) {
+        ++sent;
+        return fake.transport.exchange(frame);
+      },
+    };
+    const client = clientOf(fake, transport);
+    await client.lookUp(keys);
+    const before = sent;
+    const over = client.lookUp(keys, undefined, undefined, AbortSignal.abort());
+    await assert.rejects(over, /the limit of 1 lookups is reached; nothing was asked/);
+    assert.equal(sent, before);
+  }));
 
 test("more queries than the noise protects together are not sent, and rounds are charged", () =>
   withFake(async (fake) => {
