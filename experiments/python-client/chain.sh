@@ -26,8 +26,8 @@ end_all() {
 }
 trap end_all EXIT
 
-# squares COUNT: the records of a table.
-squares() { for i in $(seq "$1"); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TEST_TMPDIR/records.tsv"; }
+# The records of a table, of more rows than a lookup of eight queries asks: else it would ask fewer, and not close a round.
+squares() { for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TEST_TMPDIR/records.tsv"; }
 
 # create_chain PORTS OPTION..: three parties with that table, at the first of so many free ports. The options are those of
 # scripts/local-chain, and after -- those of the table.

@@ -7,7 +7,7 @@ source experiments/python-client/chain.sh
 # The client stays small enough to be read in one sitting.
 [ "$(cat "$here"/{client,row_versions}.py | wc -l)" -le 440 ] || fail "the client has more than 440 lines"
 
-squares 200
+squares
 printf 'a key of several words\tfound\n' >>"$TEST_TMPDIR/records.tsv"
 create_chain 3 --rounds "$rounds" -- --name squares --row-bytes 128 --room-percent 10
 

@@ -22,8 +22,9 @@ class Door(client.Frontend):
         if post:
             self.connection = http.client.HTTPSConnection(address, context=self.context, timeout=120)
         else:
-            self.connection = websockets.sync.client.connect(
+            connect = websockets.sync.client.connect(
                 f"wss://{address}/v1/ws", ssl=self.context, compression=None, max_size=5 << 20)
+            self.connection = connect.__enter__()  # for as long as this object
 
     def sendall(self, frame):
         self.sent += len(frame)

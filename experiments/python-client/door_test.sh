@@ -4,7 +4,7 @@
 set -euo pipefail
 source experiments/python-client/chain.sh
 
-squares 200
+squares
 create_chain 5 --pad 64 --rounds "$rounds" -- --name squares --row-bytes 128
 scripts/local-chain start "$chain"
 # A stranger on this machine has an address that counts: nothing is shared.

@@ -9,7 +9,7 @@ need "$ohttp"
 short=$(mktemp -d)  # the path of a socket has at most 107 characters
 trap 'end_all; rm -rf "$short"' EXIT
 
-squares 50
+squares
 create_chain 4 --pad 8 --rounds "$rounds" -- --name squares --row-bytes 128
 scripts/local-chain start "$chain"
 issuer key "$chain/issuer"

@@ -5,7 +5,7 @@ set -euo pipefail
 source experiments/python-client/chain.sh
 use_issuer
 
-squares 50
+squares
 create_chain 4 --pad 8 --rounds "$rounds" -- --name squares --row-bytes 128
 scripts/local-chain start "$chain"
 
