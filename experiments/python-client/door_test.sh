@@ -7,6 +7,8 @@ source experiments/python-client/chain.sh
 squares
 create_chain 5 --pad 64 --rounds "$rounds" -- --name squares --row-bytes 128
 scripts/local-chain start "$chain"
+configure_door "monitoring { port: $((port + 3)) }"
+refused "This program is to listen on 127.0.0.1:$((port + 3)), too: see monitoring"
 # A stranger on this machine has an address that counts: nothing is shared.
 configure_door "allowed_origins: \"https://page.example.org\"
 monitoring { port: $((port + 4)) }"

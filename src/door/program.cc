@@ -114,9 +114,10 @@ int WaitFor(const sigset_t& signals, std::chrono::seconds time) {
 
 absl::Status Check(const DoorConfig& config, const Door::Options& options) {
   shoald::Findings findings;
-  findings.Add(shoald::CheckListen(options.address), "see listen_address of the configuration");
+  shoald::ListenCheck listen;
+  findings.Add(listen.Add(options.address), "see listen_address of the configuration");
   if (config.has_monitoring()) {
-    findings.Add(shoald::CheckListen(PagesAddress(config)), "see monitoring of the configuration");
+    findings.Add(listen.Add(PagesAddress(config)), "see monitoring of the configuration");
   }
   if (!options.ohttp_socket.empty()) {
     boost::asio::io_context io;

@@ -660,8 +660,9 @@ absl::Status CheckStart(const cli::Values& values, const ServerConfig& config,
   if (config.has_monitoring()) {
     addresses.emplace_back(PagesAddress(config), "monitoring of the configuration");
   }
+  ListenCheck listen;
   for (const auto& [address, origin] : addresses) {
-    if (!address.empty()) findings.Add(CheckListen(address), absl::StrCat("see ", origin));
+    if (!address.empty()) findings.Add(listen.Add(address), absl::StrCat("see ", origin));
   }
   ConnectionsThatFit(config.max_connections());  // warns
   return findings.Summary();

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "src/base/status_macros.h"
 #include "src/net/page_server.h"
+#include "src/net/tls.h"
 #include "src/storage/file.h"
 
 namespace shoal::shoald {
@@ -95,9 +96,21 @@ JournalCopy::~JournalCopy() {
 }
 
 // Whoever connects in between gets an empty page, or is cut off.
-absl::Status CheckListen(const std::string& address) {
+absl::Status ListenCheck::Add(const std::string& address) {
   const auto no_page = [](absl::string_view) { return net::Page(); };
-  return net::PageServer::Start({.address = address}, no_page).status();
+  auto started = net::PageServer::Start({.address = address}, no_page);
+  if (started.ok()) {
+    held_.push_back({address, *std::move(started)});
+    return absl::OkStatus();
+  }
+  if (absl::IsAlreadyExists(started.status())) {
+    for (const Held& held : held_) {
+      if (absl::StrCat(held.server->port()) != net::ParseHostPort(address)->port) continue;
+      return absl::AlreadyExistsError(absl::StrCat(
+          started.status().message(), " This program is to listen on ", held.address, ", too"));
+    }
+  }
+  return started.status();
 }
 
 void Findings::Add(const absl::Status& status, absl::string_view advice) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "src/net/page_server.h"
 #include "src/server/journal.h"
 
 namespace shoal::shoald {
@@ -38,8 +39,21 @@ class JournalCopy {
 // the storage; the message begins with `field`, the name in the configuration.
 absl::Status CheckWritable(absl::string_view field, const std::string& directory);
 
-// Listens on host:port and lets go of it at once. Errors as net::Server::Start with this address.
-absl::Status CheckListen(const std::string& address);
+// Listens on addresses as a start does, on all of them at a time, and lets go of them when it is
+// destroyed.
+class ListenCheck {
+ public:
+  // Errors as net::Server::Start with this address, host:port. ALREADY_EXISTS also names an earlier
+  // address with the same port.
+  absl::Status Add(const std::string& address);
+
+ private:
+  struct Held {
+    std::string address;
+    std::unique_ptr<net::PageServer> server;
+  };
+  std::vector<Held> held_;
+};
 
 // Everything that was found, as one error with the code of the first; OK if nothing was.
 class Findings {

@@ -104,13 +104,29 @@ TEST_F(StartCheckTest, AnAddressIsTriedAndLetGo) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto pages,
                                net::PageServer::Start({.address = "127.0.0.1:0"}, ask));
     address = "127.0.0.1:" + std::to_string(pages->port());
-    EXPECT_THAT(CheckListen(address),
+    EXPECT_THAT(ListenCheck().Add(address),
                 StatusIs(absl::StatusCode::kAlreadyExists, "listening on " + address));
   }
-  SHOAL_EXPECT_OK(CheckListen(address));
-  SHOAL_EXPECT_OK(CheckListen(address));
-  EXPECT_FALSE(CheckListen("198.51.100.7:7000").ok());  // not this machine's
-  EXPECT_FALSE(CheckListen("nowhere").ok());
+  SHOAL_EXPECT_OK(ListenCheck().Add(address));
+  SHOAL_EXPECT_OK(ListenCheck().Add(address));
+  EXPECT_FALSE(ListenCheck().Add("198.51.100.7:7000").ok());  // not this machine's
+  EXPECT_FALSE(ListenCheck().Add("nowhere").ok());
+}
+
+TEST_F(StartCheckTest, AnAddressIsNotTakenTwice) {
+  const auto ask = [](absl::string_view) { return net::Page(); };
+  std::string port;
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto pages,
+                               net::PageServer::Start({.address = "127.0.0.1:0"}, ask));
+    port = std::to_string(pages->port());
+  }
+  ListenCheck check;
+  SHOAL_EXPECT_OK(check.Add("0.0.0.0:" + port));
+  SHOAL_EXPECT_OK(check.Add("127.0.0.1:0"));
+  EXPECT_THAT(check.Add("127.0.0.1:" + port),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       "This program is to listen on 0.0.0.0:" + port + ", too"));
 }
 
 TEST(FindingsTest, AllAreSaid) {
