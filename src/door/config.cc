@@ -97,6 +97,7 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   rates.set_connection_requests(Or(rates.connection_requests(), 600));
   rates.set_address_requests(Or(rates.address_requests(), 3000));
   rates.set_address_onions_kib(Or(rates.address_onions_kib(), kLeastOnionsKib));
+  rates.set_address_connections(Or(rates.address_connections(), 3000));
   if (rates.address_onions_kib() < kLeastOnionsKib) {
     return bad("rates: address_onions_kib: at least 4096, as a request may have so many");
   }
@@ -156,6 +157,7 @@ Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster
       .connection_requests = static_cast<double>(config.rates().connection_requests()),
       .address_requests = static_cast<double>(config.rates().address_requests()),
       .address_onion_bytes = 1024.0 * config.rates().address_onions_kib(),
+      .address_connections = static_cast<double>(config.rates().address_connections()),
       .token_onion_bytes = uint64_t{1024} * config.tokens().onions_kib(),
       .ohttp_socket = config.ohttp_socket(),
   };

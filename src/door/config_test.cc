@@ -45,6 +45,19 @@ TEST(DoorConfigTest, PathsStartAtTheFilesDirectoryAndDefaultsAreFilledIn) {
   EXPECT_EQ(config.rates().address_onions_kib(), 4096u);
 }
 
+// A limit of nothing would be a door that is shut, and none that is open.
+TEST(DoorConfigTest, ZeroIsTheDefault) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const DoorConfig config,
+      Read(absl::StrCat(kGood,
+                        "rates { connection_requests: 0 address_requests: 0 address_onions_kib: 0 "
+                        "address_connections: 0 } shares { connections: 0 }")));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const DoorConfig defaults, Read(kGood));
+  EXPECT_EQ(config.SerializeAsString(), defaults.SerializeAsString());
+  EXPECT_EQ(config.rates().address_requests(), 3000u);
+  EXPECT_EQ(config.rates().address_connections(), 3000u);
+}
+
 TEST(DoorConfigTest, SaysWhatIsWrong) {
   const struct {
     std::string text;
@@ -93,6 +106,7 @@ TEST(DoorConfigTest, TheRosterSaysWhereTheFrontendIsAndHowItIsKnown) {
   EXPECT_EQ(options.frontend.pin, roster.party(1).tls_certificate_sha256);
   EXPECT_EQ(options.max_connections + options.max_newcomers, 4096u);
   EXPECT_EQ(options.address_onion_bytes, 4 << 20);
+  EXPECT_EQ(options.address_connections, 3000);
   SHOAL_ASSERT_OK_AND_ASSIGN(config, Read(absl::StrCat(kGood, "frontend_address: '10.0.0.1:7'")));
   options = OptionsFrom(config, roster);
   EXPECT_EQ(options.frontend.address, "10.0.0.1:7");

@@ -130,7 +130,8 @@ struct Door::State : net::Listener {
                .reserved_bytes = 0,
                .shares = options.shares}),
         address_requests(options.address_requests),
-        address_onions(options.address_onion_bytes) {}
+        address_onions(options.address_onion_bytes),
+        address_connections(options.address_connections) {}
 
   class Session;
 
@@ -148,7 +149,7 @@ struct Door::State : net::Listener {
   net::Places visitors;
   // Of requests that wait for the frontend's answer, each of which has a connection to it.
   net::Places calls;
-  AddressRates address_requests, address_onions;
+  AddressRates address_requests, address_onions, address_connections;
   std::unique_ptr<FrontendLinks> links;
 
   Mutex mutex;
@@ -837,13 +838,18 @@ class Door::State::Session : public net::Listener::Session {
 
 net::Listener::Admission Door::State::Admit(uint64_t number, const IpAddress& address,
                                             Socket socket) {
+  const bool is_proxy = options.proxies.Contains(address);
+  // The places of a proxy are those of all its clients.
+  const Origin origin = is_proxy ? std::nullopt : options.shared_addresses.OriginOf(address);
+  // Before the handshake, whose signature costs far more than what a peer needs to ask for it.
+  if (address_connections.Take(origin, 1, Clock::now()) > Clock::duration::zero()) {
+    figures->Refuse(Refusal::kTooFast);
+    return {};
+  }
   LimitUnsent(socket);
   boost::system::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  const bool is_proxy = options.proxies.Contains(address);
-  // The places of a proxy are those of all its clients.
-  net::Places::Arrival arrival =
-      places.Arrive(number, is_proxy ? std::nullopt : options.shared_addresses.OriginOf(address));
+  net::Places::Arrival arrival = places.Arrive(number, origin);
   return {std::make_shared<Session>(*this, number, std::move(arrival.place), is_proxy,
                                     std::move(socket)),
           arrival.evicted};

@@ -51,6 +51,7 @@ class Door {
     double connection_requests = 600;
     double address_requests = 3000;
     double address_onion_bytes = 4 << 20;
+    double address_connections = 3000;
     // Who submits onions shows a token, which pays for so many bytes of them; the rate of an
     // address for onions does not apply then. Both or neither; they must outlive the door.
     const TokenRules* tokens = nullptr;

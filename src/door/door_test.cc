@@ -468,6 +468,25 @@ TEST_F(DoorTest, AnAddressHasARate) {
   EXPECT_EQ(asked_, 5);
 }
 
+// A handshake costs the door more than its peer, who need not even wait for it.
+TEST_F(DoorTest, AnAddressHasARateOfConnections) {
+  Start([](Door::Options& options) {
+    options.address_connections = 4;
+    SHOAL_CHECK(options.proxies.Add("127.0.0.4").ok());
+    SHOAL_CHECK(options.shared_addresses.Add("127.0.0.5").ok());
+  });
+  for (int i = 0; i < 4; ++i) ExpectServed("127.0.0.2");
+  EXPECT_EQ(figures_.refusals(Refusal::kTooFast), 0u);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(Web(port(), "127.0.0.2").tls().handshake_error);
+  EXPECT_EQ(figures_.refusals(Refusal::kTooFast), 3u);
+  ExpectServed("127.0.0.3");
+  // Those behind which there are many have none.
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_FALSE(Web(port(), "127.0.0.4").tls().handshake_error);
+    ExpectServed("127.0.0.5");
+  }
+}
+
 TEST_F(DoorTest, AnAddressHasAShareOfSlots) {
   Start();
   const Bytes onions = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(3 << 20, 'o')));

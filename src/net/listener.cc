@@ -109,6 +109,7 @@ void Listener::Take(Socket socket) {
   if (error) return;  // gone already
   const uint64_t number = next_session_++;
   const Admission admission = Admit(number, AddressOf(peer.address()), std::move(socket));
+  if (admission.session == nullptr) return;
   std::shared_ptr<Session> evicted;
   bool admitted;
   {
