@@ -416,11 +416,21 @@ class Door::State::Session : public net::Listener::Session {
       co_return co_await Respond(response, head.keep_alive());
     }
     const bool known = path == kCallPath || path == kSocketPath;
-    No unknown = Malformed(known ? "POST a frame to /v1/call, or open a WebSocket at /v1/ws"
-                                 : "there is /v1/call and /v1/ws");
+    No unknown = Malformed(absl::StrCat("this door has POST ", kCallPath, ", a WebSocket at ",
+                                        kSocketPath, OptionalPaths()));
     unknown.status = known ? http::status::method_not_allowed : http::status::not_found;
     co_await Refuse(unknown);
     co_return false;
+  }
+
+  // As a message lists them.
+  std::string OptionalPaths() const {
+    std::string paths;
+    if (options().tokens != nullptr) absl::StrAppend(&paths, ", GET ", kChallengePath);
+    if (!options().ohttp_socket.empty()) {
+      absl::StrAppend(&paths, ", POST ", kOhttpPath, ", GET ", kOhttpKeysPath);
+    }
+    return paths;
   }
 
   asio::awaitable<bool> ServeCall(http::request_parser<http::buffer_body>& parser) {

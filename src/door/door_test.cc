@@ -353,6 +353,11 @@ TEST_F(DoorTest, WhatIsNoRequestIsRefused) {
   EXPECT_EQ(status(Web::Head("GET /v1/call")), 405);
   EXPECT_EQ(status(Web::Head("GET /v1/ws")), 405);
   EXPECT_EQ(status(Web::Head("GET /")), 404);
+  EXPECT_EQ(status(Web::Head("GET /v1/ohttp-keys")), 404);
+  Web lost(port());
+  EXPECT_THAT(ErrorIn(lost.Ask("GET /").body),
+              shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                       "this door has POST /v1/call, a WebSocket at /v1/ws"));
   EXPECT_EQ(status("nonsense\r\n\r\n"), 400);
   EXPECT_EQ(status(Web::Head("POST /v1/call", "Content-Length: 0\r\n")), 400);
   EXPECT_EQ(status(Web::Head("POST /v1/call", "Content-Length: -1\r\n")), 400);
@@ -796,6 +801,10 @@ TEST_F(TokenDoorTest, OnionsNeedATokenAndNothingElseDoes) {
   const Response asked = challenge.Ask("GET /v1/token-challenge");
   EXPECT_EQ(asked.status, 401);
   EXPECT_THAT(asked.head, HasSubstr(absl::StrCat("WWW-Authenticate: ", rules_->challenges())));
+  Web lost(port());
+  EXPECT_THAT(ErrorIn(lost.Ask("GET /").body),
+              shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                       "at /v1/ws, GET /v1/token-challenge"));
   Web paid(port());
   EXPECT_EQ(paid.Post(onions_, Field(Token(1))).status, 200);
   EXPECT_EQ(asked_, 2);
@@ -956,6 +965,10 @@ TEST_F(DoorTest, WhatARelayBringsIsOpenedAnsweredAndSealed) {
     Append(peers, BytesOf(FrameOf(FrameType::kOnline, "")));
     EXPECT_THAT(std::string(AsText(post(peers, type).body)), ::testing::StartsWith("s400 SHL2"));
     EXPECT_EQ(AsText(post({'g'}, type).body), "s not here");
+    Web lost(port());
+    EXPECT_THAT(ErrorIn(lost.Ask("GET /").body),
+                shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                         "at /v1/ws, POST /v1/ohttp, GET /v1/ohttp-keys"));
     EXPECT_EQ(post({'x'}, type).status, 400);
     EXPECT_EQ(post({}, type).status, 400);
     EXPECT_EQ(post(sealed, "").status, 415);
