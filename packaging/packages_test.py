@@ -166,9 +166,10 @@ class PackagesTest(unittest.TestCase):
         for dependency in bill["dependencies"]:
             self.assertLessEqual({*dependency["dependsOn"]}, {*refs})
             self.assertIn(dependency["ref"], {*refs, own})
-        with open(f"{TREE}/third_party/blst/Cargo.lock", encoding="utf-8") as file:
-            locked = re.search(r'name = "blst"\nversion = "(.*)"\n.*\nchecksum = "(.*)"', file.read())
-        self.assertEqual(refs[f"pkg:cargo/blst@{locked[1]}"]["hashes"], [{"alg": "SHA-256", "content": locked[2]}])
+        for crate in ("aegis", "blst"):
+            with open(f"{TREE}/third_party/{crate}/Cargo.lock", encoding="utf-8") as file:
+                locked = re.search(rf'name = "{crate}"\nversion = "(.*)"\n.*\nchecksum = "(.*)"', file.read())
+            self.assertEqual(refs[f"pkg:cargo/{crate}@{locked[1]}"]["hashes"], [{"alg": "SHA-256", "content": locked[2]}])
         needs = {dependency["ref"]: dependency["dependsOn"] for dependency in bill["dependencies"]}
         for name in ("libshoal1", "shoal", "shoald", "shoal-mpi"):
             program = {"libshoal1": "libshoal", "shoal-mpi": "shoald-machines"}.get(name, name)

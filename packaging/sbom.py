@@ -1,7 +1,7 @@
 """A bill of materials in CycloneDX 1.5: what the packages, the static program and the image contain.
 
 It is made of what the build really took: the programs' shared libraries and the packages of this machine that have them, the
-lock file of blst, and the versions of the headers' packages. https://cyclonedx.org/docs/1.5/json/ has the format.
+lock files of aegis and blst, and the versions of the headers' packages. https://cyclonedx.org/docs/1.5/json/ has the format.
 """
 
 import hashlib
@@ -52,15 +52,13 @@ def _header_packages(tree):
 
 
 def _crates(tree):
-    """blst of the lock file. The crates that it names itself are of its Rust part, which is not compiled."""
-    with open(f"{tree}/third_party/blst/Cargo.lock", "rb") as file:
-        locked = tomllib.load(file)["package"]
-    return [{
-        "type": "library", "bom-ref": f"pkg:cargo/{crate['name']}@{crate['version']}", "name": crate["name"],
-        "version": crate["version"], "purl": f"pkg:cargo/{crate['name']}@{crate['version']}",
-        "hashes": [{"alg": "SHA-256", "content": crate["checksum"]}],
-        "licenses": [{"license": {"id": "Apache-2.0"}}],
-    } for crate in locked if crate["name"] == "blst"]
+    """aegis and blst of their lock files. The crates that these name are of their Rust parts, which are not compiled."""
+    for name, terms in (("aegis", "MIT"), ("blst", "Apache-2.0")):
+        with open(f"{tree}/third_party/{name}/Cargo.lock", "rb") as file:
+            crate = next(each for each in tomllib.load(file)["package"] if each["name"] == name)
+        purl = f"pkg:cargo/{name}@{crate['version']}"
+        yield {"type": "library", "bom-ref": purl, "name": name, "version": crate["version"], "purl": purl,
+               "hashes": [{"alg": "SHA-256", "content": crate["checksum"]}], "licenses": [{"license": {"id": terms}}]}
 
 
 def _of_tests(tree):

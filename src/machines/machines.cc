@@ -230,7 +230,7 @@ Machines& Machines::Alone() {
 
 Seed Machines::TransferKey(absl::string_view stage, uint32_t from, uint32_t to,
                            uint64_t most_bytes) const {
-  return KeyFrom(Transcript("shoal machines transfer v2", session_key_.view())
+  return KeyFrom(Transcript("shoal machines transfer v3", session_key_.view())
                      .U64(exchanges_)
                      .Blob(stage)
                      .U64(from)

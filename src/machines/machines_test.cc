@@ -986,11 +986,25 @@ TEST(ChunkSealTest, OpensOnlyWhatWasSealedAsThisChunk) {
   EXPECT_FALSE(ChunkSeal(key).Open(chunks[1], opened));
   EXPECT_EQ(opened, Bytes(100));
   EXPECT_FALSE(ChunkSeal(Bytes(32, 5)).Open(chunks[0], opened));
+  for (const size_t at : {0, 15, 16, 23}) {  // in the cipher's key, and in the nonces
+    Bytes other = key;
+    other[at] ^= 1;
+    EXPECT_FALSE(ChunkSeal(other).Open(chunks[0], opened)) << at;
+  }
   for (size_t i = 0; i < chunks[0].size(); ++i) {
     Bytes changed = chunks[0];
     changed[i] ^= 0x80;
     EXPECT_FALSE(ChunkSeal(key).Open(changed, opened)) << i;
   }
+}
+
+// Vector 1 of AEGIS-128L in draft-irtf-cfrg-aegis-aead: 16 bytes of zeros, no associated data.
+TEST(ChunkSealTest, KnownAnswer) {
+  Bytes key(32), sealed(32);
+  key[0] = 0x10, key[1] = 0x01;    // and zeros: the cipher's key
+  key[16] = 0x10, key[18] = 0x02;  // and zeros: the nonce
+  ChunkSeal(key).Seal(Bytes(16), sealed);
+  EXPECT_EQ(Hex(sealed), "c1c0e58bd913006feba00f4b3cc3594eabe0ece80c24868a226a35d16bdae37a");
 }
 
 TEST(ChunkSealTest, PiecesAndLaterKeysSealAlike) {

@@ -18,11 +18,13 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
-#include "sodium.h"
+#include "openssl/evp.h"
 #include "src/base/byte_source.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
+#include "src/machines/chunk_seal.h"
+#include "src/machines/transport.h"
 #include "src/onion/onion.h"
 #include "src/parallel/content_mac.h"
 #include "src/pir/registry/registry.h"
@@ -684,46 +686,84 @@ void MeasureKeptAnswers(size_t n, ThreadPool& pool, UnitCosts& costs) {
   costs.set_refresh_kept_byte_ns(Positive(cost.cpu_ns / static_cast<double>(n)));
 }
 
-// Measures one end of a link: a TLS record's AES-256-GCM, and half of a local socket's two copies.
-void MeasureLink(size_t n, RandomSource& random, UnitCosts& costs) {
+// Half of what a local socket takes to copy a byte into the kernel and out of it.
+double SocketByteNs(BytesView bytes, size_t record_bytes) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 0.5;
+  Bytes record(record_bytes);
+  const Cost cost = Typical([&] {
+    return Once([&] {
+      for (size_t at = 0; at + record_bytes <= bytes.size(); at += record_bytes) {
+        const auto length = static_cast<ssize_t>(record_bytes);
+        if (write(ends[0], bytes.data() + at, record_bytes) != length) break;
+        for (size_t got = 0; got < record_bytes;) {
+          const ssize_t more = read(ends[1], record.data(), record_bytes - got);
+          if (more <= 0) return;
+          got += static_cast<size_t>(more);
+        }
+      }
+    });
+  });
+  close(ends[0]);
+  close(ends[1]);
+  return cost.cpu_ns / static_cast<double>(bytes.size()) / 2;
+}
+
+// Measures one end of a link between parties, a TLS record's AES-128-GCM, and one of a link within
+// a party, a chunk's seal, each with a local socket's copies.
+void MeasureLinks(size_t n, RandomSource& random, UnitCosts& costs) {
   Bytes bytes(n);
   random.Fill(std::span(bytes).first(std::min<size_t>(n, 1 << 16)));
   constexpr size_t kRecord = 16384;
-  const auto each = [&](const Cost& cost) { return cost.cpu_ns / static_cast<double>(n); };
-  double cipher = 1;
-  if (crypto_aead_aes256gcm_is_available()) {
-    const uint8_t key[crypto_aead_aes256gcm_KEYBYTES] = {}, nonce[12] = {};
-    Bytes record(kRecord + crypto_aead_aes256gcm_ABYTES);
-    cipher = each(Typical([&] {
+  // Seals all bytes in pieces of so many.
+  const auto each = [&](size_t piece_bytes, const auto& seal) {
+    const Cost cost = Typical([&] {
       return Once([&] {
-        for (size_t at = 0; at + kRecord <= n; at += kRecord) {
-          crypto_aead_aes256gcm_encrypt(record.data(), nullptr, bytes.data() + at, kRecord, nullptr,
-                                        0, nullptr, nonce, key);
+        for (size_t at = 0; at + piece_bytes <= n; at += piece_bytes) {
+          seal(BytesView(bytes).subspan(at, piece_bytes));
         }
       });
-    }));
-  }
-  double copies = 0.5;
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0) {
-    Bytes record(kRecord);
-    copies = each(Typical([&] {
-               return Once([&] {
-                 for (size_t at = 0; at + kRecord <= n; at += kRecord) {
-                   if (write(ends[0], bytes.data() + at, kRecord) != kRecord) break;
-                   for (size_t got = 0; got < kRecord;) {
-                     const ssize_t more = read(ends[1], record.data(), kRecord - got);
-                     if (more <= 0) return;
-                     got += static_cast<size_t>(more);
-                   }
-                 }
-               });
-             })) /
-             2;
-    close(ends[0]);
-    close(ends[1]);
-  }
+    });
+    return cost.cpu_ns / static_cast<double>(n / piece_bytes * piece_bytes);
+  };
+  using Context = std::unique_ptr<EVP_CIPHER_CTX, decltype(&EVP_CIPHER_CTX_free)>;
+  const Context tls(EVP_CIPHER_CTX_new(), &EVP_CIPHER_CTX_free);
+  const uint8_t key[32] = {};
+  SHOAL_CHECK(EVP_EncryptInit_ex(tls.get(), EVP_aes_128_gcm(), nullptr, key, key) == 1);
+  Bytes record(kRecord);
+  const double cipher = each(std::min(n, kRecord), [&](BytesView plain) {
+    int done = 0;
+    SHOAL_CHECK(EVP_EncryptInit_ex(tls.get(), nullptr, nullptr, nullptr, key) == 1 &&
+                EVP_EncryptUpdate(tls.get(), record.data(), &done, plain.data(),
+                                  static_cast<int>(plain.size())) == 1 &&
+                EVP_EncryptFinal_ex(tls.get(), record.data(), &done) == 1);
+  });
+  machines::ChunkSeal chunks;
+  chunks.Begin(key);
+  constexpr size_t kPlain = machines::Transport::kMaxChunkBytes - machines::ChunkSeal::kTagBytes;
+  Bytes chunk(machines::Transport::kMaxChunkBytes);
+  const size_t chunk_bytes = std::min(n, kPlain);
+  const double seal = each(chunk_bytes, [&](BytesView plain) {
+    chunks.Seal(plain, MutableBytes(chunk).first(plain.size() + machines::ChunkSeal::kTagBytes));
+  });
+  const double copies = SocketByteNs(bytes, std::min(n, kRecord));
   costs.set_link_byte_ns(cipher + copies);
+  costs.set_inside_byte_ns(seal + copies);
+}
+
+// Measures what a party commits to, piece by piece as it comes.
+void MeasureDigest(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
+  const ContentMac mac(random.NewSeed().view(), "shoal calibrate");
+  const Bytes piece(std::min<size_t>(n, 256 << 10));
+  const size_t pieces = n / piece.size();
+  const Cost cost = Typical([&] {
+    return Once([&] {
+      ContentMac::Stream digest(mac);
+      for (size_t i = 0; i < pieces; ++i) digest.Update(piece, pool);
+      (void)digest.Finish();
+    });
+  });
+  costs.set_digest_byte_ns(Positive(cost.cpu_ns / static_cast<double>(pieces * piece.size())));
 }
 
 // Measures a list that comes in two parts at the same time, over memory that was in use before.
@@ -847,7 +887,8 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   MeasureRefreshes(few, &Curve::set_few_ns, random, pool, costs);
   MeasureRefreshes(many, &Curve::set_many_ns, random, pool, costs);
   MeasureKeptAnswers(size(1 << 26), pool, costs);
-  MeasureLink(size(1 << 26), random, costs);
+  MeasureLinks(size(1 << 26), random, costs);
+  MeasureDigest(size(1 << 26), random, pool, costs);
   MeasureJoin(size(1 << 26), pool, costs);
   MeasureParts(many, random, costs);
   MeasureEngines(size(1 << 26), random, pool, costs);

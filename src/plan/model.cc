@@ -154,8 +154,8 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double moved = 1 - 1.0 / machines;
   const Sent sent = PredictSent(machines, in, own, backend, inner, answer);
   // What is sent is also received.
-  const double sent_offline_ns = 2 * sent.offline * unit.link_byte_ns();
-  const double sent_online_ns = 2 * sent.online * unit.link_byte_ns();
+  const double sent_offline_ns = 2 * sent.offline * unit.inside_byte_ns();
+  const double sent_online_ns = 2 * sent.online * unit.inside_byte_ns();
   // Lists come in parts if either of two neighbours has several machines.
   const bool joins_onions = j > 1 && machines * w.MachinesOf(j - 1) > 1;
   const bool joins_answers = !backend && machines * w.MachinesOf(j + 1) > 1;
@@ -226,18 +226,21 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
                                  (ready ? 0 : mask)));
   } else {
     // A query that moves is put to its place as one of noise is, and its answer is taken like one
-    // to noise before it is sent to the machine that returns it.
+    // to noise before it is sent to the machine that returns it. That machine puts it, too, and
+    // does not digest it as one that came from the next party.
     const double elsewhere = moved * in;
+    const double again = answer * std::max(0.0, At(unit.drop_byte(), own) - unit.digest_byte_ns());
     const double parts = joins_answers ? out * unit.part_query_ns() : 0;
     const double tallies = sent_online_ns * kRouteBytes / (kRouteBytes + answer);
     party.set_online_cpu_s(ns * (in * At(unit.forward(), in) +
                                  (own + elsewhere) * At(unit.forward_noise(), own) + tallies +
                                  parts + (forward_ready ? 0 : forward_bytes * fresh)));
-    party.set_answers_cpu_s(
-        ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
-              (own + elsewhere) * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
-              sent_online_ns - tallies + answers_in_order * unit.join_byte_ns() +
-              (ready ? 0 : mask) + spares.Fresh(returned) * fresh));
+    party.set_answers_cpu_s(ns *
+                            (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
+                             own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
+                             elsewhere * (At(unit.drop(), own) + again) + sent_online_ns - tallies +
+                             answers_in_order * unit.join_byte_ns() + (ready ? 0 : mask) +
+                             spares.Fresh(returned) * fresh));
     // No stage's report counts this.
     party.set_keep_seconds(ns * spares.Fresh(copied) * fresh);
   }

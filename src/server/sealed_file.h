@@ -1,9 +1,10 @@
 // A file of secrets that are too many for memory: written once, from the beginning to the end, and
 // read anywhere.
 //
-// The bytes are in chunks of 4 KiB, each sealed with AES-256-GCM under its number as nonce. The key
-// is derived from the caller's, which is used for one file alone, and the length of all bytes. So a
-// damaged, truncated or replaced file is an error. The length of the file tells that of the bytes.
+// The bytes are in chunks of 4 KiB, each sealed as machines::ChunkSeal seals, under its number. The
+// key is derived from the caller's, which is used for one file alone, and the length of all bytes.
+// So a damaged, truncated or replaced file is an error. The length of the file tells that of the
+// bytes.
 #ifndef SHOAL_SRC_SERVER_SEALED_FILE_H_
 #define SHOAL_SRC_SERVER_SEALED_FILE_H_
 
