@@ -316,6 +316,16 @@ class Door::State::Session : public net::Listener::Session {
     }
     co_return No{http::status::service_unavailable, Refusal::kNoRoom, *spent_};
   }
+  // Takes what the onions of a POST cost, of the rate or a token, or says why not.
+  asio::awaitable<std::optional<No>> Pay(const Message& message, const std::string& authorization) {
+    const auto wait = TakeOnions(message);
+    if (wait > Clock::duration::zero()) co_return TooFast(wait);
+    if (!NeedsToken(message)) co_return std::nullopt;
+    if (message.size() > options().token_onion_bytes) {
+      co_return TooLarge("more onions than a token pays for: send fewer in a request");
+    }
+    co_return co_await Spend(authorization);
+  }
 
   // --- HTTP ---
 
@@ -452,17 +462,7 @@ class Door::State::Session : public net::Listener::Session {
     std::optional<No> no;
     if (!co_await ReadBody(parser, sink, no)) co_return false;
     if (!no) no = Complete(message);
-    if (!no) {
-      const auto too_fast = TakeOnions(message);
-      if (too_fast > Clock::duration::zero()) no = TooFast(too_fast);
-    }
-    if (!no && NeedsToken(message)) {
-      if (message.size() > options().token_onion_bytes) {
-        no = TooLarge("more onions than a token pays for: send fewer in a request");
-      } else {
-        no = co_await Spend(authorization);
-      }
-    }
+    if (!no) no = co_await Pay(message, authorization);
     if (no) {
       co_await Refuse(*no);
       co_return false;
@@ -574,17 +574,7 @@ class Door::State::Session : public net::Listener::Session {
     Message message;
     std::optional<No> inner = Take(opened->frame, message);
     if (!inner) inner = Complete(message);
-    if (!inner) {
-      const auto too_fast = TakeOnions(message);
-      if (too_fast > Clock::duration::zero()) inner = TooFast(too_fast);
-    }
-    if (!inner && NeedsToken(message)) {
-      if (message.size() > options().token_onion_bytes) {
-        inner = TooLarge("more onions than a token pays for: send fewer in a request");
-      } else {
-        inner = co_await Spend(opened->authorization);
-      }
-    }
+    if (!inner) inner = co_await Pay(message, opened->authorization);
     http::status status = http::status::ok;
     Bytes body;
     if (!inner) {
