@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
@@ -88,6 +89,9 @@ absl::StatusOr<Slice> RunSlice(const PracticeRound& round, uint32_t party, const
     slice.noise.emplace_back(query.position, query.tally);
   }
   slice.dead = out.dead;
+  if (!slice.list.empty()) {
+    EXPECT_EQ(spools.file_bytes() > 0, memory_bytes == 0);
+  }
   return slice;
 }
 
@@ -159,14 +163,17 @@ TEST(PartyMachinesTest, SlicesJoinedAreWhatOneMachineMakes) {
       EXPECT_EQ(one.dead > 0, input.records() >= 4);
       EXPECT_EQ(one.noise.size() > 1024, party < 3);
       for (const uint32_t count : {2u, 3u, 4u, 8u}) {
-        LocalCluster cluster(count);
-        const uint64_t memory_bytes = count == 3 ? 0 : 1 << 30;
-        const Slice all = RunAll(round, party, input, count, memory_bytes, cluster);
-        EXPECT_TRUE(all.list == one.list) << "party " << party << ", " << count << " machines";
-        EXPECT_EQ(all.seeds, one.seeds);
-        EXPECT_EQ(all.target, one.target);
-        EXPECT_EQ(all.noise, one.noise);
-        EXPECT_EQ(all.dead, one.dead);
+        for (const uint64_t memory_bytes : {uint64_t{1} << 30, uint64_t{0}}) {
+          SCOPED_TRACE(absl::StrCat("party ", party, ", ", onions, " onions, ", count,
+                                    " machines, ", memory_bytes, " bytes of memory for lists"));
+          LocalCluster cluster(count);
+          const Slice all = RunAll(round, party, input, count, memory_bytes, cluster);
+          EXPECT_TRUE(all.list == one.list);
+          EXPECT_EQ(all.seeds, one.seeds);
+          EXPECT_EQ(all.target, one.target);
+          EXPECT_EQ(all.noise, one.noise);
+          EXPECT_EQ(all.dead, one.dead);
+        }
       }
     }
   }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -75,10 +76,12 @@ struct Head {
 
 // One machine of a party, and what it has of a round.
 struct Machine {
-  explicit Machine(uint64_t memory_bytes) : spools(::testing::TempDir(), memory_bytes) {}
+  explicit Machine(uint64_t memory_bytes)
+      : in_files(memory_bytes == 0), spools(::testing::TempDir(), memory_bytes) {}
   Resources resources(Machines& machines) {
     return {.pool = &pool, .spools = &spools, .machines = &machines};
   }
+  const bool in_files;
   ThreadPool pool{2};
   SpoolPlace spools;
   OnlineMaterial material;
@@ -234,6 +237,9 @@ class TestParty {
   absl::Status Answers(BytesView mine, Journal& journal, Machine& machine, Machines& all) const {
     std::optional<AnswerIntake> intake;
     SHOAL_RETURN_IF_ERROR(TakeAnswers(mine, machine, all, intake));
+    if (!mine.empty()) {
+      EXPECT_EQ(machine.spools.file_bytes() > 0, machine.in_files);
+    }
     SHOAL_RETURN_IF_ERROR(CommitAnswers(mine, journal, machine, all));
     SHOAL_ASSIGN_OR_RETURN(auto source,
                            ReturnAnswers(context, secrets, machine.material, machine.queries,
@@ -393,21 +399,25 @@ TEST(PartyOnlineTest, SlicesJoinedAreWhatOneMachineMakes) {
       batches.emplace_back();
       std::vector<Output> expected;
       for (const uint32_t count : {1u, 2u, 3u, 4u, 8u}) {
-        TestParty party(round, number, count, count == 3 ? 0 : 1 << 30);
-        party.batch_chunk_bytes = 1000;
-        party.Offline(input.list, input.record_bytes, input.onions_each);
-        ASSERT_EQ(party.positions(), positions);
-        for (size_t k = 0; k < batches.size(); ++k) {
-          Output out = RunOnline(party, batches[k], answers, {rows, kRows});
-          EXPECT_EQ(out.answers.size(), 600 * batches[k].positions.size());
-          EXPECT_EQ(out.records.size(), number == 3 ? 3u : 5u);
-          if (count == 1) {
-            expected.push_back(std::move(out));
-            continue;
+        for (const uint64_t memory_bytes : {uint64_t{1} << 30, uint64_t{0}}) {
+          SCOPED_TRACE(absl::StrCat("party ", number, ", ", onions, " onions, ", count,
+                                    " machines, ", memory_bytes, " bytes of memory for lists"));
+          TestParty party(round, number, count, memory_bytes);
+          party.batch_chunk_bytes = 1000;
+          party.Offline(input.list, input.record_bytes, input.onions_each);
+          ASSERT_EQ(party.positions(), positions);
+          for (size_t k = 0; k < batches.size(); ++k) {
+            Output out = RunOnline(party, batches[k], answers, {rows, kRows});
+            EXPECT_EQ(out.answers.size(), 600 * batches[k].positions.size());
+            EXPECT_EQ(out.records.size(), number == 3 ? 3u : 5u);
+            if (k == expected.size()) {  // the first party: of one machine, in memory
+              expected.push_back(std::move(out));
+              continue;
+            }
+            EXPECT_TRUE(out.queries == expected[k].queries);
+            EXPECT_TRUE(out.answers == expected[k].answers);
+            EXPECT_EQ(out.records, expected[k].records);
           }
-          EXPECT_TRUE(out.queries == expected[k].queries) << count << " machines, party " << number;
-          EXPECT_TRUE(out.answers == expected[k].answers) << count << " machines, party " << number;
-          EXPECT_EQ(out.records, expected[k].records);
         }
       }
     }
