@@ -8,6 +8,12 @@
 #include "src/base/check.h"
 
 namespace shoal::machines {
+namespace {
+
+// libaegis works on copies of its state, and of up to 32 bytes of a chunk, and leaves them there.
+constexpr size_t kStackBytes = 1024;
+
+}  // namespace
 
 void ChunkSeal::WipeState::operator()(aegis128l_state* state) const {
   sodium_memzero(state, sizeof(*state));
@@ -68,17 +74,18 @@ void ChunkSeal::EndChunk() {
   SHOAL_CHECK(left_.size() == kTagBytes);
   SHOAL_CHECK(aegis128l_state_encrypt_final(state_.get(), left_.data(), kTagBytes) == 0);
   sodium_memzero(state_.get(), sizeof(aegis128l_state));
+  sodium_stackzero(kStackBytes);
 }
 
 bool ChunkSeal::Open(BytesView sealed, MutableBytes plain) {
   SHOAL_CHECK(sealed.size() == plain.size() + kTagBytes);
   const BytesView cipher = sealed.first(plain.size()), tag = sealed.subspan(plain.size());
-  if (aegis128l_decrypt_detached(plain.data(), cipher.data(), cipher.size(), tag.data(), kTagBytes,
-                                 nullptr, 0, NextNonce().data(), key_.data()) == 0) {
-    return true;
-  }
-  sodium_memzero(plain.data(), plain.size());
-  return false;
+  const bool same =
+      aegis128l_decrypt_detached(plain.data(), cipher.data(), cipher.size(), tag.data(), kTagBytes,
+                                 nullptr, 0, NextNonce().data(), key_.data()) == 0;
+  sodium_stackzero(kStackBytes);
+  if (!same) sodium_memzero(plain.data(), plain.size());
+  return same;
 }
 
 }  // namespace shoal::machines

@@ -154,12 +154,13 @@ class Machines::Sending {
 // One transfer from another machine.
 class Machines::Receiving {
  public:
-  // `seal` has the transfer's key.
-  Receiving(uint32_t from, uint64_t most_bytes, ChunkSeal& seal)
+  // `seal` has the transfer's key. `plain` has room for a chunk, between calls for anybody's.
+  Receiving(uint32_t from, uint64_t most_bytes, ChunkSeal& seal, SecretVector<uint8_t>& plain)
       : from_(from),
         most_bytes_(most_bytes),
         left_bytes_(kLengthBytes + most_bytes),
-        seal_(&seal) {}
+        seal_(&seal),
+        plain_(&plain) {}
 
   // Takes a chunk if one has come.
   absl::StatusOr<Moved> Step(Transport& transport, const Sink& sink) {
@@ -167,13 +168,13 @@ class Machines::Receiving {
     if (!sealed.has_value()) return Moved::kNothing;
     const size_t bytes = std::min<uint64_t>(kChunkBytes, left_bytes_);
     if (sealed->size() != bytes + ChunkSeal::kTagBytes) return Spoiled("has a wrong length");
-    plain_.resize(bytes);
-    if (!seal_->Open(*sealed, plain_)) return Spoiled("does not open");
+    const MutableBytes plain = MutableBytes(*plain_).first(bytes);
+    if (!seal_->Open(*sealed, plain)) return Spoiled("does not open");
     left_bytes_ -= bytes;
-    BytesView content = plain_;
+    BytesView content = plain;
     if (!begun_) {
       begun_ = true;
-      content_bytes_ = LoadLe<uint64_t>(plain_.data());
+      content_bytes_ = LoadLe<uint64_t>(plain.data());
       if (content_bytes_ > most_bytes_) return Spoiled("says that more comes than may");
       content = content.subspan(kLengthBytes);
     }
@@ -194,7 +195,7 @@ class Machines::Receiving {
   uint64_t left_bytes_;         // of the transfer, still to come
   uint64_t content_bytes_ = 0;  // the same of the content
   ChunkSeal* seal_;
-  SecretVector<uint8_t> plain_;
+  SecretVector<uint8_t>* plain_;
 };
 
 Machines::Machines(Transport* transport, Seed round_key, const Clock* clock, RandomSource* random,
@@ -269,6 +270,9 @@ absl::Status Machines::TryExchange(absl::string_view stage, std::span<const Outg
   std::vector<Sending> sending;
   std::vector<Receiving> receiving;
   std::vector<Transfer> transfers;
+  // What comes is opened and taken chunk by chunk: one buffer serves all machines.
+  const uint64_t most = *std::ranges::max_element(most_from);
+  SecretVector<uint8_t> plain(std::min<uint64_t>(kChunkBytes, kLengthBytes + most));
   sending.reserve(count());
   receiving.reserve(count());
   // Each machine begins with the one after it, so that not all send to the same one.
@@ -286,7 +290,7 @@ absl::Status Machines::TryExchange(absl::string_view stage, std::span<const Outg
     if (with_all || most_from[from] > 0) {
       ChunkSeal& seal = seals_[from].in;
       seal.Begin(TransferKey(stage, from, rank(), most_from[from]).view());
-      receiving.emplace_back(from, most_from[from], seal);
+      receiving.emplace_back(from, most_from[from], seal, plain);
       transfers.push_back(
           {.other = from, .incoming = true, .step = [this, &in = receiving.back(), &sink] {
              return in.Step(*transport_, sink);

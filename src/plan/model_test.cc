@@ -638,6 +638,22 @@ TEST(MachinesTest, WhatPassesIsPaddedAsTheStagesPadIt) {
               0.02 * static_cast<double>(sent));
 }
 
+// An answer that moves is digested where it came from the next party, and not again where it goes.
+TEST(MachinesTest, AnAnswerThatMovesIsDigestedOnce) {
+  Workload w = SomeWorkload();
+  w.machines = {8, 1, 1};
+  UnitCosts costs = DefaultCosts();
+  const Plan before = *ChooseRows(w, 1024, SomeNoise(), costs);
+  costs.set_digest_byte_ns(costs.digest_byte_ns() + 0.01);
+  const Plan after = *ChooseRows(w, 1024, SomeNoise(), costs);
+  const Party& party = before.party(0);
+  const double moved = party.positions_in() * 7 / 8;
+  EXPECT_NEAR(party.answers_cpu_s() - after.party(0).answers_cpu_s(),
+              1e-9 * 0.01 * moved * static_cast<double>(before.table().answer_bytes()),
+              1e-6 * party.answers_cpu_s());
+  EXPECT_EQ(before.party(1).answers_cpu_s(), after.party(1).answers_cpu_s());
+}
+
 TEST(MachinesTest, BadNumbersAreNamed) {
   Workload w = SomeWorkload();
   const auto refused = [&](const char* message) {

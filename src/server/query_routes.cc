@@ -1,6 +1,7 @@
 #include "src/server/query_routes.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,22 +66,29 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
   ThreadPool& pool = *resources.pool;
   const size_t used = queries.positions.size(), blocks = (used + kBlock - 1) / kBlock;
   const Owners owners(starts);
-  // Calls visit(i, owner) for the living queries of a block whose places are other machines'.
-  const auto visit_others = [&](size_t block, const auto& visit) {
-    for (size_t i = block * kBlock; i < std::min(used, (block + 1) * kBlock); ++i) {
-      const uint32_t place = material.target[queries.positions[i]];
-      if (place == OnlineMaterial::kDead) continue;
-      const uint32_t owner = owners.Of(place);
-      if (owner != rank) visit(i, owner);
-    }
-  };
-
   // Counts in every block, then handles all blocks in parallel. at[b * count + j] is where block
-  // b's queries for machine j begin.
+  // b's queries for machine j begin. Meanwhile owner_of has who owns a query's place, and this
+  // machine for dead ones, which go nowhere. What loops read is at hand in them, as the compiler
+  // cannot know that what they write is none of it.
   SecretVector<uint64_t> at((blocks + 1) * count);
+  SecretVector<uint8_t> owner_of(used);
+  static_assert(Machines::kMaxCount <= 256);
+  const uint32_t* const positions = queries.positions.data();
+  const uint32_t* const tallies = queries.tallies.data();
+  const uint32_t* const targets = material.target.span().data();
+  const sharing::QueryShare* const shares = material.shares.span().data();
+  const auto end_of = [&](size_t block) { return std::min(used, (block + 1) * kBlock); };
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
     for (size_t b = begin; b < end; ++b) {
-      visit_others(b, [&](size_t, uint32_t owner) { ++at[(b + 1) * count + owner]; });
+      uint64_t* const counts = at.data() + (b + 1) * count;
+      uint8_t* const mine = owner_of.data();
+      for (size_t i = b * kBlock, to = end_of(b); i < to; ++i) {
+        const uint32_t place = targets[positions[i]];
+        const uint32_t owner = place == OnlineMaterial::kDead ? rank : owners.Of(place);
+        mine[i] = static_cast<uint8_t>(owner);
+        ++counts[owner];
+      }
+      counts[rank] = 0;
     }
   });
   for (size_t k = count; k < at.size(); ++k) at[k] += at[k - count];
@@ -93,15 +101,26 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
     routes.sent_.emplace_back(go);
   }
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
+    struct Next {
+      uint8_t* record;
+      uint32_t* number;
+    };
     for (size_t b = begin; b < end; ++b) {
-      visit_others(b, [&](size_t i, uint32_t owner) {
-        const uint32_t position = queries.positions[i];
-        const uint64_t k = at[b * count + owner]++;
-        uint8_t* const record = records[owner].data() + k * kRecordBytes;
-        StoreLe(record, material.target[position]);
-        StoreLe(record + 4, sharing::Advance(material.shares[position], queries.tallies[i]));
-        routes.sent_[owner][k] = static_cast<uint32_t>(i);
-      });
+      std::array<Next, Machines::kMaxCount> next;
+      for (uint32_t j = 0; j < count; ++j) {
+        const uint64_t k = at[b * count + j];
+        next[j] = {records[j].data() + k * kRecordBytes, routes.sent_[j].data() + k};
+      }
+      const uint8_t* const mine = owner_of.data();
+      for (size_t i = b * kBlock, to = end_of(b); i < to; ++i) {
+        if (mine[i] == rank) continue;
+        const uint32_t position = positions[i];
+        Next& out = next[mine[i]];
+        StoreLe(out.record, targets[position]);
+        StoreLe(out.record + 4, sharing::Advance(shares[position], tallies[i]));
+        out.record += kRecordBytes;
+        *out.number++ = static_cast<uint32_t>(i);
+      }
     }
   });
   SHOAL_RETURN_IF_ERROR(resources.CheckLive());

@@ -27,7 +27,7 @@ constexpr size_t kBatch = 1024;
 constexpr size_t kGrain = 64;
 
 Seed KeyOf(const Seed& key, uint64_t bytes) {
-  return SeedOf(DeriveKey(key.view(), "shoal sealed file v1", bytes));
+  return SeedOf(DeriveKey(key.view(), "shoal sealed file v2", bytes));
 }
 
 }  // namespace

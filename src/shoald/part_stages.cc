@@ -218,8 +218,9 @@ class PartStages::OnlineTry {
       ABSL_LOCKS_EXCLUDED(mutex_) {
     std::vector<uint32_t> senders;
     std::vector<uint64_t> sizes;
+    SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch batch, Batch(senders, sizes));
     absl::StatusOr<std::unique_ptr<ByteSource>> answers =
-        options.online(round_id, slice, attempt, Batch(senders, sizes));
+        options.online(round_id, slice, attempt, std::move(batch));
     {
       const MutexLock lock(mutex_);
       running_ = false;
@@ -236,12 +237,14 @@ class PartStages::OnlineTry {
     return absl::OkStatus();
   }
 
-  // The batch of all parts, and from whom how many queries came.
-  wire::QueryBatch Batch(std::vector<uint32_t>& senders, std::vector<uint64_t>& sizes)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
+  // The batch of all parts, and from whom how many queries came. The error of a try that has
+  // failed, which has no parts any more.
+  absl::StatusOr<wire::QueryBatch> Batch(std::vector<uint32_t>& senders,
+                                         std::vector<uint64_t>& sizes) ABSL_LOCKS_EXCLUDED(mutex_) {
     std::vector<server::BatchPart> parts;
     {
       const MutexLock lock(mutex_);
+      if (!failed_.ok()) return failed_;
       for (auto& [from, part] : parts_) {  // the order of the machines is that of the list
         senders.push_back(from);
         sizes.push_back(wire::EncodedQueries(part.encoded));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 
@@ -57,6 +58,13 @@ void Scatter::Rewind() {
 BytesView Scatter::Records(uint64_t first, uint64_t count) const {
   SHOAL_CHECK(in_memory() && first >= wanted_ && first + count <= places_);
   return spool_.memory().subspan(first * record_bytes_, count * record_bytes_);
+}
+
+void Scatter::WipeFrom(uint64_t first) {
+  SHOAL_CHECK(first >= wanted_ && first <= places_);
+  if (!in_memory()) return;
+  const MutableBytes rest = spool_.memory().subspan(first * record_bytes_);
+  sodium_memzero(rest.data(), (places_ - first) * record_bytes_);
 }
 
 Spool Scatter::TakeSpool() && {

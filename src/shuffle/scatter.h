@@ -51,6 +51,9 @@ class Scatter {
   // Only in memory (checked): the records of places that Next does not hand out, as they lie, until
   // this object dies.
   BytesView Records(uint64_t first, uint64_t count) const;
+  // Zeros the records of all places from `first` on, which Next does not hand out (checked), if
+  // they are in memory.
+  void WipeFrom(uint64_t first);
 
   // Lets Next begin again with place 0, and frees the memory for a bucket until then. Not for a
   // caller that has written to the bytes.
@@ -60,6 +63,7 @@ class Scatter {
   // Only in memory (checked): the spool, with the record of each place at its place.
   Spool TakeSpool() &&;
 
+  uint64_t places() const { return places_; }
   // Bytes of all records that Next hands out.
   uint64_t size() const { return wanted_ * record_bytes_; }
   // For tests: memory for a bucket, in bytes. It is twice the bucket at most, as read and in order.
