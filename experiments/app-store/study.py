@@ -17,7 +17,7 @@ _PROTECTS = {"list": "whole lists", "lookup": "single lookups"}
 # What the paper says about Google Play (section 2), for the plans beside the measured rounds.
 _STORE_APPS, _STORE_DEVICES = 2_500_000, 3_000_000_000
 # Lists that are asked for daily: a term's refreshes after its round, so that it has 30 days; the crowd of the
-# comparison by lists; queries in a round, at most (a roster's).
+# comparison by lists; queries in a round, at most (a roster allows 2^30).
 _REFRESHES, _WATCHERS, _MOST_QUERIES = 29, 1_000_000, 1 << 28
 # The smallest crowd that figures show.
 _FEWEST = 100

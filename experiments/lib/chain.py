@@ -33,7 +33,7 @@ _TWO_SERVERS = {"treepir": (1, 2), "permuted": (1, 2)}
 # Time limit for an engine to make its hint.
 _ENGINE_START_S = 1800
 # The most slots that a roster allows (src/roster/roster.h).
-_MAX_SLOTS = 1 << 28
+_MAX_SLOTS = 1 << 30
 
 
 class Failed(Exception):

@@ -112,8 +112,8 @@ class Experiment:
         if self.rounds:
             need(2 <= len(self.parties) <= 8, "parties: 2 to 8")
             need(1 <= self.rounds.records <= 10**9, "rounds: records: 1 to 1000000000")
-            need(self.rounds.queries and all(1 <= n <= 1 << 28 for n in self.rounds.queries),
-                 f"rounds: queries: at least one number, each of 1 to {1 << 28}")
+            need(self.rounds.queries and all(1 <= n <= 1 << 30 for n in self.rounds.queries),
+                 f"rounds: queries: at least one number, each of 1 to {1 << 30}")
             need(self.rounds.value_bytes <= 1024, "rounds: value_bytes: 1024 at most")
             need(self.rounds.records * (self.rounds.value_bytes or 4) <= _MOST_TABLE_BYTES,
                  f"rounds: records: values of {_MOST_TABLE_BYTES >> 20} MiB together at most")

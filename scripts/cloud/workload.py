@@ -260,7 +260,7 @@ class Rounds:
 
     def _room(self, queries):
         """Slots of a round for so many queries: each machine of the frontend has an equal share of these."""
-        return min(queries * self._experiment.parties[0].machines, 1 << 28)
+        return min(queries * self._experiment.parties[0].machines, 1 << 30)
 
     def _start(self, machine, queries):
         """Returns once a party, whose first machine this is, serves."""

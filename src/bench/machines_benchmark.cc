@@ -732,7 +732,7 @@ int main(int argc, char** argv) {
   }
   sizes.queries -= sizes.queries % shoal::server::kEach;
   if (!known || sizes.machines < 1 || sizes.machines > shoal::machines::Machines::kMaxCount ||
-      sizes.queries == 0 || sizes.queries >> 28 || sizes.rows == 0 || sizes.rows >> 24 ||
+      sizes.queries == 0 || sizes.queries > (1u << 30) || sizes.rows == 0 || sizes.rows >> 24 ||
       sizes.row_bytes == 0 || sizes.row_bytes >> 16) {
     std::fprintf(stderr, "usage: %s", kUsage);
     return 2;

@@ -318,8 +318,10 @@ int main(int argc, char** argv) {
     return *end;
   }
   if (sizes.queries == 0 || sizes.rows == 0 || sizes.row_bytes == 0 || sizes.noise < 0 ||
-      sizes.queries >> 28 || sizes.rows >> 28 || sizes.row_bytes >> 16 || sizes.noise > 1e6) {
-    std::fprintf(stderr, "online_benchmark: 1 to 2^28 queries and rows, rows up to 65,535 bytes\n");
+      sizes.queries > (1u << 30) || sizes.rows >> 28 || sizes.row_bytes >> 16 ||
+      sizes.noise > 1e6) {
+    std::fprintf(stderr,
+                 "online_benchmark: 1 to 2^30 queries, rows below 2^28, of up to 65,535 bytes\n");
     return 2;
   }
   return shoal::server::Main(sizes);

@@ -198,8 +198,10 @@ int main(int argc, char** argv) {
           "The noise is geometric; its default is (0.1, 1e-6), mean 157.7 a row.\n")) {
     return *end;
   }
-  if (parties < 2 || parties > 8 || queries == 0 || rows == 0 || queries >> 28 || rows >> 28) {
-    std::fprintf(stderr, "round_benchmark: 2 to 8 parties, at most 2^28 queries and rows\n");
+  if (parties < 2 || parties > 8 || queries == 0 || rows == 0 || queries > (1u << 30) ||
+      rows >> 28) {
+    std::fprintf(stderr,
+                 "round_benchmark: 2 to 8 parties, at most 2^30 queries, rows below 2^28\n");
     return 2;
   }
   return shoal::server::Main(parties, queries, rows, row_bytes, threads, noise);

@@ -26,7 +26,7 @@ inline constexpr absl::string_view kOnionSuite = "hpke-x25519-sha256-chacha20pol
 inline constexpr uint32_t kMinParties = 2;
 inline constexpr uint32_t kMaxParties = 8;
 inline constexpr uint32_t kMaxMachines = 64;     // of one party
-inline constexpr uint32_t kMaxSlots = 1u << 28;  // in one round
+inline constexpr uint32_t kMaxSlots = 1u << 30;  // in one round
 // Of a term. Who seizes a party in it opens it back to its beginning.
 inline constexpr uint32_t kMaxTermDays = 92;
 inline constexpr uint32_t kMaxRefreshes = 10'000;

@@ -387,6 +387,22 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
   }
 }
 
+// A billion queries fit one round.
+TEST(Roster, HasAtMost2To30Slots) {
+  TestRandom random(19);
+  Parties parties(2, random);
+  parties.draft().set_max_slots(1u << 30);
+  EXPECT_EQ(parties.roster().max_slots(), 1u << 30);
+  for (const uint32_t slots : {(1u << 30) + 1, std::numeric_limits<uint32_t>::max()}) {
+    parties.draft().set_max_slots(slots);
+    EXPECT_THAT(
+        CheckRoster(parties.draft()),
+        StatusIs(kInvalid, absl::StrCat("roster, max_slots: ", slots, " is not in 1..1073741824")));
+    EXPECT_THAT(Roster::Verify(parties.Signed(), parties.pinned(), kNowS),
+                StatusIs(kInvalid, absl::StrCat("max_slots: ", slots)));
+  }
+}
+
 TEST(Roster, HasAnAddressForEveryMachine) {
   TestRandom random(17);
   Parties parties(3, random);

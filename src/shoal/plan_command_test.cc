@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "google/protobuf/util/json_util.h"
@@ -17,6 +18,7 @@
 #include "src/plan/report.h"
 #include "src/roster/assemble.h"
 #include "src/roster/party_keys.h"
+#include "src/roster/roster.h"
 #include "src/roster/testing/parties.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
@@ -200,6 +202,20 @@ TEST(PlanCommandTest, SettingsMakeARoster) {
   EXPECT_EQ(RunPlanCommand(Good({"--emit", "settings", "--format", "json"})).code, cli::kExitUsage);
   EXPECT_EQ(RunPlanCommand(Good({"--emit", "roster"})).code, cli::kExitUsage);
   EXPECT_EQ(RunPlanCommand({"--calibrate", "--emit", "settings"}).code, cli::kExitUsage);
+}
+
+// A billion queries fit the slots of one round. Beyond what a roster allows, settings have that.
+TEST(PlanCommandTest, SettingsOfABillionQueriesAreOneRound) {
+  for (const auto& [queries, slots] : {std::pair<const char*, uint32_t>{"1000000000", 1000000000},
+                                       {"1100000000", roster::kMaxSlots}}) {
+    const Result result = RunPlanCommand(
+        {"--costs", Costs(), "--records", "10k", "--key-bytes", "20", "--value-bytes", "40",
+         "--queries", queries, "--parties", "2", "--machines", "8", "--emit", "settings"});
+    ASSERT_EQ(result.code, cli::kExitOk) << result.err;
+    wire::Roster settings;
+    SHOAL_ASSERT_OK(wire::ParseText(result.out, "settings", settings));
+    EXPECT_EQ(settings.max_slots(), slots);
+  }
 }
 
 TEST(PlanCommandTest, APlotIsDrawnOrRefused) {

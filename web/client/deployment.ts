@@ -155,7 +155,7 @@ function checkRoster(roster: Roster): void {
   );
   require(roster.expiresS - roster.validFromS <= 3660n * DAY_S, "roster: valid for too long");
   require(roster.clockToleranceS <= 3600, "roster, clock_tolerance_s: too large");
-  require(roster.maxSlots >= 1 && roster.maxSlots <= 1 << 28, "roster, max_slots: out of range");
+  require(roster.maxSlots >= 1 && roster.maxSlots <= 1 << 30, "roster, max_slots: out of range");
   require(
     roster.onionSuite === ONION_SUITE,
     `roster, onion_suite: "${roster.onionSuite}" is unknown here`,

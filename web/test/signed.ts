@@ -93,7 +93,7 @@ test("what all parties signed is taken", () => {
   assert.equal(deployment.rows, 10);
   checkTimes(deployment, NOW + 100_059n); // the tolerance
   assert.throws(() => checkTimes(deployment, NOW + 100_060n), /expired/);
-  check(signed((r) => (r.maxSlots = 1 << 28)));
+  check(signed((r) => (r.maxSlots = 1 << 30)));
 });
 
 test("keys that were renewed are followed, others are not", () => {
@@ -161,6 +161,7 @@ test("rosters that are signed and refused", () => {
     [/expired/, (r) => (r.expiresS = NOW - 60n)],
     [/clock_tolerance/, (r) => (r.clockToleranceS = 3601)],
     [/max_slots/, (r) => (r.maxSlots = 0)],
+    [/max_slots/, (r) => (r.maxSlots = (1 << 30) + 1)],
     [/onion_suite/, (r) => (r.onionSuite = "hpke-x25519-sha256-aes128gcm")],
     [/noise: missing/, (r) => (r.noise = undefined)],
     [/gives delta/, (r) => (r.noise!.delta = 9e-7)],
