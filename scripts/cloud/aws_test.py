@@ -1,6 +1,10 @@
 """Tests of scripts/aws against moto, behind the recorder of provider.py. No cloud is reached, and no machine is there.
 
 aws_test.sh runs it, not as the main module: a forked process would load that once more, with a provider of its own.
+
+KillTest kills the program at a call of each kind. At every call, which takes minutes:
+
+  SHOAL_EACH_CALL=1 scripts/cloud/aws_test.sh KillTest
 """
 
 import contextlib
@@ -61,6 +65,8 @@ LARGE = 'name: "large"' + PARTIES + REST
 SMALL = 'name: "small"' + PARTIES.replace("eu-west-1", "eu-central-1").replace(
     'parties { name: "bob" zone: "eu-central-1a" instance_type: "c7a.xlarge" }\n', "") + REST
 MANY = 'name: "many"' + PARTIES.replace('"bob"', '"bob" machines: 3') + REST
+# A study: one machine.
+ALONE = 'name: "small"' + REST.replace("rounds { records: 100 queries: 8 }", 'study { name: "noise" arguments: "--tiny" }')
 # SMALL with a party of two machines, for which there are more calls.
 SMALL_PAIR = SMALL.replace('"carol"', '"carol" machines: 2')
 
@@ -407,58 +413,85 @@ class LargePartyTest(unittest.TestCase):
                 self.connect(words)
 
 
-# Each call takes minutes: SHOAL_EACH_CALL=1 scripts/cloud/aws_test.sh KillTest
-EACH = 1 if os.environ.get("SHOAL_EACH_CALL") else 7
+# Whether KillTest takes every call, or the first one of each kind.
+EACH_CALL = bool(os.environ.get("SHOAL_EACH_CALL"))
 
 
 class KillTest(Test):
-    """Killed at any call, before and after it takes place: `down` leaves nothing."""
+    """Killed at a call, after it takes place or before: `down` leaves nothing, and `up` goes on."""
 
-    def test_up_is_killed_at_each_call(self):
-        for kill_before in (False, True):
-            # The second time every fourth: what differs is whether the last call took place.
-            for number in range(1, 1000, EACH * (4 if kill_before else 1)):
-                with self.subTest(number=number, kill_before=kill_before):
-                    PROVIDER.reset()
-                    shutil.rmtree(os.path.join(self.folder, "state"), ignore_errors=True)
-                    said = self.up(SMALL_PAIR, kill_at=number, kill_before=kill_before)
-                    if not self.killed:
-                        self.assertIn("ssh", said)
-                        break
-                    # Nothing shows itself late here. The first call says whose the credentials are.
-                    self.aws("down", "small", "--settle-s", 0, code=2 if number == 1 else 0)
-                    self.assert_nothing_left()
+    def kill_each(self, prepare, command, afterwards, before=(False, True)):
+        """Kills `command`, which takes options of Test.aws, at its calls: at each once after it takes place, once before.
+
+        Each time the account is new, and `prepare` has run. `afterwards` is called with the call's number. Returns the
+        names of the calls.
+        """
+        def begin():
+            PROVIDER.reset()
+            shutil.rmtree(os.path.join(self.folder, "state"), ignore_errors=True)
+            prepare()
+            return len(PROVIDER.calls)
+
+        first, kills = begin(), 0
+        command()
+        operations = [call.operation for call in PROVIDER.calls[first:]]
+        for kill_before in before:
+            for number, operation in enumerate(operations, 1):
+                if not EACH_CALL and operation in operations[:number - 1]:
+                    continue
+                with self.subTest(number=number, operation=operation, kill_before=kill_before):
+                    first = begin()
+                    command(kill_at=number, kill_before=kill_before)
+                    self.assertTrue(self.killed)
+                    self.assertEqual([call.operation for call in PROVIDER.calls[first:]], operations[:number])
+                    afterwards(number)
                     self.assertEqual(PROVIDER.refused, [])
-            self.assertGreater(number, 25)
+                    kills += 1
+        print(f"{self.id()}: {kills} kills, {len(operations)} calls of {len(set(operations))} kinds", file=sys.stderr)
+        return operations
 
-    def test_up_that_was_killed_goes_on(self):
+    def assert_all_kinds(self, operations, steps):
+        """That there is a call of every kind that `steps` would make for the larger experiment."""
+        plan = aws.Plan("many", io.StringIO())
+        steps(plan, experiment.Experiment(MANY))
+        self.assertEqual(set(operations), {"GetCallerIdentity", *plan.operations})
+
+    def test_down_after_up_was_killed(self):
+        def down(number):
+            # Nothing shows itself late here. The first call says whose the credentials are: nothing has begun.
+            self.aws("down", "small", "--settle-s", 0, code=2 if number == 1 else 0)
+            self.assert_nothing_left()
+
+        self.assert_all_kinds(
+            self.kill_each(lambda: None, lambda **options: self.up(SMALL_PAIR, **options), down),
+            lambda plan, one: infrastructure.Up(plan, one, "key").run())
+
+    def test_down_after_down_was_killed(self):
+        def down(_=0, **options):
+            self.aws("down", "small", "--settle-s", 0, **options)
+            if not options:
+                self.assert_nothing_left()
+
+        def steps(plan, one):
+            infrastructure.Up(plan, one, "key").run()
+            plan.operations.clear()
+            infrastructure.Down(plan, REGIONS).run()
+
+        # One machine has calls of all kinds.
+        text = SMALL_PAIR if EACH_CALL else ALONE
+        self.assert_all_kinds(self.kill_each(lambda: self.up(text), down, down), steps)
+
+    def test_up_after_up_was_killed(self):
         self.up(SMALL_PAIR)
         whole = len(PROVIDER.left(REGIONS))
-        for number in range(2, 1000, 5 * EACH):
-            with self.subTest(number=number):
-                PROVIDER.reset()
-                shutil.rmtree(os.path.join(self.folder, "state"))
-                self.up(SMALL_PAIR, kill_at=number)
-                if not self.killed:
-                    break
-                self.up(SMALL_PAIR)
-                self.assertEqual(len(PROVIDER.left(REGIONS)), whole, PROVIDER.left(REGIONS))
-                self.assertEqual(PROVIDER.refused, [])
-        self.assertGreater(number, 30)
 
-    def test_down_is_killed_at_each_call(self):
-        for number in range(1, 1000, 3 * EACH):
-            with self.subTest(number=number):
-                PROVIDER.reset()
-                shutil.rmtree(os.path.join(self.folder, "state"), ignore_errors=True)
-                self.up(SMALL_PAIR)
-                self.aws("down", "small", kill_at=number, kill_before=number % 2 == 1)
-                if not self.killed:
-                    break
-                self.aws("down", "small", "--settle-s", 0)
-                self.assert_nothing_left()
-                self.assertEqual(PROVIDER.refused, [])
-        self.assertGreater(number, 30)
+        def up(_=0, **options):
+            self.up(SMALL_PAIR, **options)
+            if not options:
+                self.assertEqual(len(PROVIDER.left(REGIONS)), whole, PROVIDER.left(REGIONS))
+
+        # What took place and is not known to have is what could be made twice.
+        self.kill_each(lambda: None, up, up, (False, True) if EACH_CALL else (False,))
 
 
 class PassingTest(Test):

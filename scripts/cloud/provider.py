@@ -60,6 +60,8 @@ class Provider:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # An answer is written in two pieces. The second would wait 40 ms for the first one's delayed acknowledgement.
+            disable_nagle_algorithm = True
 
             def do_POST(self):
                 provider._take(self)
