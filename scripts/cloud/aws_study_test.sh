@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Runs aws_study_test.py with the Python libraries that scripts/setup --test installs beside the sources.
+set -euo pipefail
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+python=$here/../../.deps/venv/bin/python
+if [ ! -x "$python" ]; then
+  echo "no Python libraries in $here/../../.deps/venv; run: scripts/setup --test" >&2
+  exit 1
+fi
+SHOAL_BIN=${SHOAL_BIN:-$PWD/src} exec "$python" -B "$here/aws_study_test.py"
