@@ -54,14 +54,12 @@ absl::Status NoRound(const Digest& round_id) {
   return absl::NotFoundError(absl::StrCat("no round ", Hex(BytesView(round_id).first(8)), ".."));
 }
 
-// A party of several machines knows these of its head's slice, and so how many clients chose it.
-void ClearVolumes(wire::RoundReport& report) {
+// Reports are of whole parties. Even so, one number depends on how clients are spread over the
+// machines of party 1: the sum of the lengths of their batches of queries, each of which is encoded
+// for the slots of one machine.
+void ClearLengthOfQueries(wire::RoundReport& report) {
   for (wire::StageReport& stage : *report.mutable_stages()) {
-    stage.clear_positions_in();
-    stage.clear_positions_out();
-    stage.clear_noise_queries();
-    stage.clear_bytes_in();
-    stage.clear_bytes_out();
+    if (stage.party() == 1 && stage.stage() == "online") stage.clear_bytes_in();
   }
 }
 
@@ -268,7 +266,7 @@ struct Frontend::Entry {
     wire::RoundReport report;
     *report.mutable_round() = InfoLocked();
     report.mutable_stages()->Assign(reports.begin(), reports.end());
-    if (!alone) ClearVolumes(report);
+    if (!alone) ClearLengthOfQueries(report);
     report.set_offline_ms(offline_ms);
     report.set_online_ms(online_ms);
     return report;

@@ -6,6 +6,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -313,7 +314,17 @@ class Chain {
   // The submissions of so many clients with a slot each, of whom each machine of party 1 has the
   // same share.
   void Submit(size_t slots) {
+    std::vector<size_t> spread;
+    for (uint32_t rank = 0; rank < party(1).count; ++rank) {
+      spread.push_back(machines::RunOf(slots, rank, party(1).count).size());
+    }
+    Submit(spread);
+  }
+  // Of whom each machine of party 1 has so many.
+  void Submit(const std::vector<size_t>& spread) {
     server::testing::Client client(&table_, *round_);
+    const size_t slots = std::accumulate(spread.begin(), spread.end(), size_t{0});
+    spread_ = spread;
     secrets_.clear();
     for (size_t i = 0; i < slots; ++i) {
       secrets_.push_back(client.Make());
@@ -322,7 +333,9 @@ class Chain {
     }
   }
   machines::Run SlotsOf(uint32_t rank) {
-    return machines::RunOf(secrets_.size(), rank, party(1).count);
+    const auto before = spread_.begin() + rank;
+    const uint64_t first = std::accumulate(spread_.begin(), before, uint64_t{0});
+    return {first, first + *before};
   }
   Bytes SubmissionsOf(machines::Run slots) {
     Bytes list;
@@ -661,6 +674,7 @@ class Chain {
   uint64_t rounds_ = 0;
   std::vector<std::unique_ptr<PartyOfMachines>> parties_;
   std::optional<round::Round> round_;
+  std::vector<size_t> spread_;  // of slots over the machines of party 1
   std::vector<server::testing::Secret> secrets_;
   std::vector<Bytes> answers_;
 };
@@ -724,6 +738,49 @@ TEST(PartyChainTest, ReportsAreOfTheWholeParty) {
     in = onward;
   }
   EXPECT_EQ(reports.size(), 4u + 4u + 2u);
+}
+
+// What all machines of a party say of a round in which party 1's machines have so many clients,
+// without times, and without the length of the queries that party 1 takes.
+void ReportsOfSpread(const std::vector<size_t>& spread, std::string& told, uint64_t& query_bytes) {
+  Chain chain({2, 3, 1});
+  SHOAL_ASSERT_OK(chain.Announce());
+  chain.Submit(spread);
+  ExpectAllOk(chain.Offline(1));
+  ExpectAllOk(chain.Online(2));
+  chain.ExpectAnswers();
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const server::StageReports reports,
+                               chain.machine(1, rank).node->Reports(chain.round().id()));
+    std::string all;
+    for (wire::StageReport report : reports) {
+      report.clear_seconds();
+      report.clear_cpu_seconds();
+      if (report.party() == 1 && report.stage() == "online") {
+        query_bytes = report.bytes_in();
+        report.clear_bytes_in();
+      }
+      all += report.DebugString();
+    }
+    if (rank > 0) {
+      EXPECT_EQ(all, told);
+    }
+    told = all;
+  }
+}
+
+// A frontend of several machines shows reports, all but the one number that does depend on it.
+TEST(PartyChainTest, ReportsDoNotTellHowClientsAreSpread) {
+  std::vector<std::string> told;
+  std::vector<uint64_t> query_bytes;
+  for (const auto& spread : std::vector<std::vector<size_t>>{{12, 11}, {7, 16}, {22, 1}}) {
+    SCOPED_TRACE(spread[0]);
+    ReportsOfSpread(spread, told.emplace_back(), query_bytes.emplace_back());
+  }
+  EXPECT_NE(told[0], "");
+  EXPECT_EQ(told[1], told[0]);
+  EXPECT_EQ(told[2], told[0]);
+  EXPECT_NE(query_bytes[1], query_bytes[0]);
 }
 
 // A link of one machine breaks: all machines say so, and the next try goes through.

@@ -228,15 +228,37 @@ class Machines final : public Orders {
   absl::Status RunOffline(const Digest& id) {
     SHOAL_RETURN_IF_ERROR(Seal(id).status());
     SHOAL_RETURN_IF_ERROR(steps().Offline(id));
-    SHOAL_ASSIGN_OR_RETURN(server::StageReports reports, deployment.node(1).Reports(id));
-    return steps().OpenForQueries(id, std::move(reports));
+    return steps().OpenForQueries(id, Reports(id));
   }
   absl::StatusOr<uint64_t> CloseQueries(const Digest& id) {
     SHOAL_RETURN_IF_ERROR(frontend(0).Decide(id, wire::ANSWERING));
     return steps().CloseQueries(id);
   }
   absl::Status Online(const Digest& id) {
-    return steps().Online(id, [this, &id] { return *deployment.node(1).Reports(id); });
+    return steps().Online(id, [this, &id] { return Reports(id); });
+  }
+  // What the parties report. Those of several machines report totals
+  // (PartyChainTest.ReportsAreOfTheWholeParty). Here each machine is a party of its own, and the
+  // parties behind it get the head's clients alone, so that the numbers are made up from what all
+  // clients have; the length of party 1's queries follows from what each machine's have.
+  server::StageReports Reports(const Digest& id) {
+    server::StageReports reports = *deployment.node(1).Reports(id);
+    if (count() == 1) return reports;
+    const server::Counts totals = *frontend(0).Totals(id);
+    uint64_t query_bytes = 0;
+    for (uint32_t rank = 0; rank < count(); ++rank) {
+      query_bytes +=
+          wire::MaxQueryBatchBytes(static_cast<uint32_t>(frontend(rank).Own(id)->onions));
+    }
+    for (wire::StageReport& report : reports) {
+      const bool takes_queries = report.party() == 1 && report.stage() == "online";
+      report.set_positions_in(totals.onions);
+      report.set_positions_out(totals.onions + 200);
+      report.set_noise_queries(200);
+      report.set_bytes_in(takes_queries ? query_bytes : 80 * totals.onions);
+      report.set_bytes_out(100 * totals.onions);
+    }
+    return reports;
   }
 
   // What is due, but the next announcement.
@@ -671,7 +693,7 @@ TEST_F(FrontendMachinesTest, AStageIsRunAgainWithTheSameQueries) {
 // spread over the machines.
 TEST_F(FrontendMachinesTest, NothingTellsHowClientsAreSpread) {
   std::vector<std::string> told;
-  for (const auto& spread : std::vector<std::vector<size_t>>{{5, 1}, {1, 5}, {3, 3}}) {
+  for (const auto& spread : std::vector<std::vector<size_t>>{{9, 1}, {1, 9}, {5, 5}}) {
     SCOPED_TRACE(spread[0]);
     server::RoundPlan plan = kPlan;
     plan.max_slots = 20;
@@ -730,6 +752,43 @@ TEST_F(FrontendMachinesTest, NothingTellsHowClientsAreSpread) {
   }
   EXPECT_EQ(told[1], told[0]);
   EXPECT_EQ(told[2], told[0]);
+}
+
+// All machines show what the parties report, but for the one number that tells how clients are
+// spread. One machine shows that, too.
+TEST_F(FrontendMachinesTest, ReportsShowThePartiesTotals) {
+  for (const uint32_t count : {1u, 3u}) {
+    SCOPED_TRACE(count);
+    Use(count);
+    const round::Round round = machines().Begin();
+    std::vector<Client> clients;
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      clients.emplace_back(&machines(), rank, round);
+      SHOAL_ASSERT_OK(clients[rank].Obtain(rank + 1));
+    }
+    SHOAL_ASSERT_OK(machines().RunOffline(round.id()));
+    machines().Ticks(3);
+    for (uint32_t rank = 0; rank < count; ++rank) SHOAL_ASSERT_OK(clients[rank].Query(rank + 1));
+    SHOAL_ASSERT_OK(machines().CloseQueries(round.id()).status());
+    SHOAL_ASSERT_OK(machines().Online(round.id()));
+    machines().Ticks(3);
+    const server::StageReports told = machines().Reports(round.id());
+    EXPECT_GE(told.size(), 10u);  // three parties
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      ASSERT_EQ(frontend(rank).Reports().size(), 1u);
+      const wire::RoundReport report = frontend(rank).Reports()[0];
+      ASSERT_EQ(report.stages_size(), told.size());
+      for (size_t i = 0; i < told.size(); ++i) {
+        wire::StageReport wanted = told[i];
+        if (count > 1 && wanted.party() == 1 && wanted.stage() == "online") {
+          EXPECT_GT(wanted.bytes_in(), 0u);
+          wanted.clear_bytes_in();
+        }
+        EXPECT_GT(wanted.positions_in() + wanted.noise_queries() + wanted.bytes_in(), 0u);
+        EXPECT_EQ(report.stages(static_cast<int>(i)).DebugString(), wanted.DebugString());
+      }
+    }
+  }
 }
 
 // max_slots is shared out. A client for whom its machine has no room tries another round, though
@@ -1049,6 +1108,38 @@ TEST_F(FrontendMachinesTest, StatesAreToldBeforeRoundsOfBeforeAndNumbersLast) {
   EXPECT_TRUE(frontend(0).HasToldBefore());
   EXPECT_EQ(tell(), live.id());
   EXPECT_TRUE(frontend(0).Tell(1).empty());
+}
+
+// The longest report of honest parties is told whole: eight of them, lists of as many positions as
+// there can be, and rows of a mebibyte.
+TEST_F(FrontendMachinesTest, CostsOfHonestPartiesAreTold) {
+  Use(2);
+  const round::Round round = machines().Begin();
+  Client client(&machines(), 1, round);
+  SHOAL_ASSERT_OK(client.Obtain(1));
+  SHOAL_ASSERT_OK(machines().Seal(round.id()));
+  SHOAL_ASSERT_OK(machines().steps().Offline(round.id()));
+  server::StageReports reports;
+  for (uint32_t party = 1; party <= 8; ++party) {
+    for (const char* stage : {"noise", "offline", "online", "answers"}) {
+      wire::StageReport& report = reports.emplace_back();
+      report.set_party(party);
+      report.set_stage(stage);
+      report.set_seconds(86400.01);
+      report.set_cpu_seconds(864000.01);
+      report.set_positions_in(0xfffffffe);
+      report.set_positions_out(0xfffffffe);
+      report.set_noise_queries(0xfffffffe);
+      report.set_bytes_in(uint64_t{1} << 52);
+      report.set_bytes_out(uint64_t{1} << 52);
+    }
+  }
+  SHOAL_ASSERT_OK(machines().steps().OpenForQueries(round.id(), reports));
+  frontend(0).Abort(round.id(), std::string(2 * server::kMostToldReasonBytes, 'x'));
+  const std::vector<server::Told> told = frontend(0).Tell(1 << 20);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].report.round().abort_reason().size(), server::kMostToldReasonBytes);
+  EXPECT_EQ(told[0].report.stages_size(), static_cast<int>(reports.size()));
 }
 
 // Numbers that a neighbour makes up do not make a report too long to be told.
