@@ -158,7 +158,7 @@ class Machines {
   class Sending;
   class Receiving;
   struct Transfer;
-  // What one link keeps between transfers: what OpenSSL makes of a cipher costs more than a key.
+  // What one link keeps between transfers: another object costs more than another key.
   struct Seals {
     ChunkSeal out, in;
   };

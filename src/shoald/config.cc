@@ -6,11 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/machines/machines.h"
 #include "src/storage/memory.h"
 #include "src/wire/text.h"
 
 namespace shoal::shoald {
 namespace {
+
+// Of machines_progress_limit_s. Signs of life may be late (machines::Machines checks the least);
+// and a round has minutes, which one that waits for a dead machine is not to take from others.
+constexpr uint64_t kLeastProgressLimitS = 3 * machines::Machines::kSignPeriodS;
+constexpr uint64_t kMostProgressLimitS = 600;
 
 template <typename T>
 T Or(T value, T fallback) {
@@ -45,6 +51,14 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   if (config.max_connections() > 1'000'000) return bad("max_connections: at most 1000000");
   if (config.stage_limit_s() > 86'400) return bad("stage_limit_s: at most 86400");
   if (config.spool_memory_mib() > uint64_t{1} << 24) return bad("spool_memory_mib: at most 2^24");
+  if (config.machines_progress_limit_s() == 0) {
+    config.set_machines_progress_limit_s(machines::Machines::Options().progress_limit_s);
+  }
+  if (const uint64_t limit_s = config.machines_progress_limit_s();
+      limit_s < kLeastProgressLimitS || limit_s > kMostProgressLimitS) {
+    return bad(absl::StrCat("machines_progress_limit_s: ", kLeastProgressLimitS, " to ",
+                            kMostProgressLimitS));
+  }
   HeavyWork& heavy = *config.mutable_heavy_work();
   if (heavy.threads() > 1024) return bad("heavy_work.threads: at most 1024");
   if (heavy.seconds_per_hour() > 3600) return bad("heavy_work.seconds_per_hour: at most 3600");

@@ -40,10 +40,20 @@ TEST(ConfigTest, PathsStartAtTheFilesDirectoryAndDefaultsAreFilledIn) {
   EXPECT_EQ(config.listen_address(), "");
   EXPECT_EQ(config.max_connections(), 4096u);
   EXPECT_EQ(config.stage_limit_s(), 3600u);
+  EXPECT_EQ(config.machines_progress_limit_s(), 30u);
   EXPECT_EQ(config.shares().connections(), 10u);
   EXPECT_EQ(config.shares().new_connections(), 10u);
   EXPECT_EQ(config.shares().buffers(), 10u);
   EXPECT_EQ(config.shares().slots(), 25u);
+}
+
+// The least is what machines::Machines takes: with less it would end the process.
+TEST(ConfigTest, TheLimitOfProgressBetweenMachinesIsTaken) {
+  for (const uint32_t limit_s : {15u, 600u}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const ServerConfig config,
+                               Read(absl::StrCat(kGood, "machines_progress_limit_s: ", limit_s)));
+    EXPECT_EQ(config.machines_progress_limit_s(), limit_s);
+  }
 }
 
 // By default those of this machine, so that a deployment on one machine, with a crowd, works.
@@ -103,6 +113,9 @@ TEST(ConfigTest, ErrorsNameTheFileAndWhatIsWrong) {
       {absl::StrCat(kGood, "threads: 1025"), "threads: at most"},
       {absl::StrCat(kGood, "max_connections: 1000001"), "max_connections: at most"},
       {absl::StrCat(kGood, "stage_limit_s: 86401"), "stage_limit_s: at most"},
+      {absl::StrCat(kGood, "machines_progress_limit_s: 14"),
+       "machines_progress_limit_s: 15 to 600"},
+      {absl::StrCat(kGood, "machines_progress_limit_s: 601"), "machines_progress_limit_s: 15 to"},
       {absl::StrCat(kGood, "shares { buffers: 101 }"), "shares: at most 100"},
       {absl::StrCat(kGood, "shares { slots: 101 }"), "shares: at most 100"},
       {absl::StrCat(kGood, "shared_addresses: '127.0.0.1/8'"),

@@ -24,9 +24,8 @@ constexpr std::chrono::milliseconds kBetweenLooks(100);
 // A round's machines and the lane over which they talk.
 struct Joined {
   Joined(std::unique_ptr<machines::Transport> link, Seed key, const Clock* clock,
-         RandomSource* random, uint64_t secret_name)
-      : lane(std::move(link)),
-        machines(lane.get(), std::move(key), clock, random, {.secret_name = secret_name}) {}
+         RandomSource* random, machines::Machines::Options options)
+      : lane(std::move(link)), machines(lane.get(), std::move(key), clock, random, options) {}
   const std::unique_ptr<machines::Transport> lane;
   machines::Machines machines;
 };
@@ -54,9 +53,10 @@ server::Counts FromWire(const wire::MachineCounts& counts) {
 absl::StatusOr<std::shared_ptr<machines::Machines>> MachineLinks::Join(uint32_t number,
                                                                        const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<machines::Transport> lane, job_->OpenLane(number));
-  auto joined = std::make_shared<Joined>(std::move(lane),
-                                         machines::RoundKey(secret_.view(), round_id, job_->id()),
-                                         clock_, random_, machines::SecretName(secret_.view()));
+  auto joined = std::make_shared<Joined>(
+      std::move(lane), machines::RoundKey(secret_.view(), round_id, job_->id()), clock_, random_,
+      machines::Machines::Options{.progress_limit_s = progress_limit_s_,
+                                  .secret_name = machines::SecretName(secret_.view())});
   machines::Machines* const machines = &joined->machines;
   return std::shared_ptr<machines::Machines>(std::move(joined), machines);
 }

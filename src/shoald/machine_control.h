@@ -48,10 +48,16 @@ class MachineJob {
 // The links of a job's machines: one for control, and one for each round. Thread-safe.
 class MachineLinks {
  public:
-  // `secret` is the party's (roster::MachineKeys). The pointers must outlive the links; `random`
-  // must be thread-safe.
-  MachineLinks(MachineJob* job, Seed secret, const Clock* clock, RandomSource* random)
-      : job_(job), secret_(std::move(secret)), clock_(clock), random_(random) {}
+  // `secret` is the party's (roster::MachineKeys), `progress_limit_s` that of all machines
+  // (machines::Machines::Options). The pointers must outlive the links; `random` must be
+  // thread-safe.
+  MachineLinks(MachineJob* job, Seed secret, const Clock* clock, RandomSource* random,
+               uint64_t progress_limit_s)
+      : job_(job),
+        secret_(std::move(secret)),
+        clock_(clock),
+        random_(random),
+        progress_limit_s_(progress_limit_s) {}
 
   // Of control, for the whole job. To be called once, and early: from then on the others take this
   // machine for one that computes.
@@ -64,6 +70,7 @@ class MachineLinks {
   const Seed secret_;
   const Clock* const clock_;
   RandomSource* const random_;
+  const uint64_t progress_limit_s_;
 };
 
 // Compares the machines' secrets, in the first call of control's machines. To be called as soon as

@@ -17,13 +17,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/base/clock.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/cli/exit_code.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
+#include "src/machines/transport.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/testing/parties.h"
@@ -439,6 +442,61 @@ TEST(MachineControlTest, AnAlteredByteIsNoReasonNotToStartAgain) {
     const absl::Status why = job.ended(rank);
     EXPECT_THAT(why, StatusIs(kUnavailable, ""));
     EXPECT_EQ(cli::ExitCodeOf(why), cli::kExitFailed);
+  }
+}
+
+// The links of machine 0 to another one of which nothing ever comes. Each wait for it takes a
+// second of this clock.
+class Silence final : public MachineJob, public Clock {
+ public:
+  uint32_t rank() const override { return 0; }
+  uint32_t count() const override { return 2; }
+  const Digest& id() const override { return id_; }
+  absl::StatusOr<std::unique_ptr<machines::Transport>> OpenLane(uint32_t) override {
+    return std::make_unique<Lane>(this);
+  }
+  absl::Status Leave() override { return absl::OkStatus(); }
+  uint64_t NowSeconds() const override { return now_s_; }
+  uint64_t SteadyMilliseconds() const override { return now_s_ * 1000; }
+
+ private:
+  class Lane final : public machines::Transport {
+   public:
+    explicit Lane(Silence* silence) : silence_(silence) {}
+    uint32_t rank() const override { return 0; }
+    uint32_t count() const override { return 2; }
+    absl::StatusOr<bool> TrySend(uint32_t, BytesView) override { return true; }
+    absl::StatusOr<std::optional<Bytes>> TryReceive(uint32_t) override { return std::nullopt; }
+    void Wait() override { ++silence_->now_s_; }
+    void SendSign(uint32_t, BytesView) override {}
+    std::optional<Bytes> TakeSign(uint32_t) override { return std::nullopt; }
+    void Abort() override {}
+
+   private:
+    Silence* const silence_;
+  };
+
+  const Digest id_ = {};
+  std::atomic<uint64_t> now_s_ = 1000;
+};
+
+// The limit of the configuration is that of control and of each round: a machine of which nothing
+// comes is waited for so long and no longer.
+TEST(MachineLinksTest, ControlAndRoundsGiveUpAfterTheLimitOfProgress) {
+  for (const uint64_t limit_s : {15, 47}) {
+    Silence silence;
+    TestRandom random(5);
+    MachineLinks links(&silence, random.NewSeed(), &silence, &random, limit_s);
+    for (const uint32_t number : {0u, 1u, 2u}) {
+      const Digest round_id = {static_cast<uint8_t>(number)};
+      SHOAL_ASSERT_OK_AND_ASSIGN(const std::shared_ptr<Machines> joined,
+                                 number == 0 ? links.JoinControl() : links.Join(number, round_id));
+      const uint64_t began_s = silence.NowSeconds();
+      EXPECT_THAT(joined->Gather("anything", {}, 0).status(),
+                  StatusIs(absl::StatusCode::kDeadlineExceeded,
+                           absl::StrCat("from machine 1 for ", limit_s, " s")));
+      EXPECT_EQ(silence.NowSeconds() - began_s, limit_s + 1);
+    }
   }
 }
 

@@ -697,7 +697,8 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   std::optional<MachineLinks> links;
   std::shared_ptr<machines::Machines> control_machines;
   if (machine.is_one_of_several()) {
-    links.emplace(machine.job, std::move(keys.machines->secret), &clock, &random);
+    links.emplace(machine.job, std::move(keys.machines->secret), &clock, &random,
+                  config.machines_progress_limit_s());
     SHOAL_ASSIGN_OR_RETURN(control_machines, links->JoinControl());
     SHOAL_RETURN_IF_ERROR(CallRoll(*control_machines, config.keys_directory()));
   }

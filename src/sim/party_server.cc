@@ -202,9 +202,9 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options)
       self->options_;
   const roster::Roster& roster = universe->roster();
   if (self->is_one_of_several()) {
-    self->links_.emplace(job.get(),
-                         Seed(Bytes(sizeof(Digest), static_cast<uint8_t>(PartyAt(address)))),
-                         &self->clock_, &self->random_);
+    self->links_.emplace(
+        job.get(), Seed(Bytes(sizeof(Digest), static_cast<uint8_t>(PartyAt(address)))),
+        &self->clock_, &self->random_, machines::Machines::Options().progress_limit_s);
     SHOAL_ASSIGN_OR_RETURN(self->control_machines_, self->links_->JoinControl());
     SHOAL_RETURN_IF_ERROR(shoald::CallRoll(*self->control_machines_, "/sim/keys"));
   }
