@@ -208,6 +208,17 @@ kill_all() {
   await "party $1 has not ended" gone "$1"
 }
 
+# What a start would need, while nothing runs; and that what no machine can take is refused.
+check_start() {
+  local program=$SHOAL_BIN/shoald/machines/shoald-machines which
+  for which in party-1 party-1.machine-1; do
+    "$program" --config "$dir/$which.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q 'state and ports are in order' "$TMPDIR/said" ||
+      fail "$which: --check: $(cat "$TMPDIR/said")"
+  done
+  { cat "$dir/party-1.textproto" && echo 'machines_progress_limit_s: 14'; } >"$dir/hasty.textproto"
+  ! "$program" --config "$dir/hasty.textproto" --check >"$TMPDIR/said" 2>&1 &&
+    grep -q 'machines_progress_limit_s: 15 to 600' "$TMPDIR/said" || fail "a limit of 14 s: $(cat "$TMPDIR/said")"
+}
 # What the program checks without the others.
 check() {
   local program=$SHOAL_BIN/shoald/machines/shoald-machines
@@ -233,7 +244,10 @@ for chain in "${chains[@]}"; do
   if [ "$chain" = "${chain#killed }" ]; then
     chain_began=$SECONDS
     create "$chain"
-    [ "$chain" != "2 1" ] || wrong_key
+    if [ "$chain" = "2 1" ]; then
+      check_start
+      wrong_key
+    fi
     scripts/local-chain start "$dir" || fail "$chain: does not start"
     serve first
     [ "$chain" != "1 2" ] || refuse_old

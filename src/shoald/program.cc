@@ -624,13 +624,22 @@ absl::Status CheckStart(const cli::Values& values, const ServerConfig& config,
                        "(--check-files); never run two over one state"
                      : "");
     if (copy.ok()) {
+      if (self.machines > 1) {
+        options.machines = {
+            .count = self.machines,
+            .join = [](uint32_t,
+                       const Digest&) -> absl::StatusOr<std::shared_ptr<machines::Machines>> {
+              return absl::FailedPreconditionError("a check joins no round");
+            }};
+      }
       const auto party =
           server::Party::Create(std::move(options), keys.party->bls(), (*copy)->journal(),
                                 &process.random, &process.clock, {});
       findings.Add(party.status(), "that is what this party's state_directory says");
       if (party.ok() && config.party() == 1) {
         findings.Add(server::Frontend::Create(PlanFrom(config, roster), party->get(),
-                                              (*copy)->journal(), &process.clock, {}, {})
+                                              (*copy)->journal(), &process.clock, {},
+                                              {.count = self.machines})
                          .status());
       }
     }
