@@ -48,6 +48,15 @@ ln -sfn {built} bazel-bin
 APT_GET = """#!/bin/sh
 echo "apt-get $*" >>"$HOME/asked"
 """
+# In place of `shoal`: says that the one answer was wrong.
+WRONG = """#!/bin/bash
+set -o pipefail
+if [ "$1" = simulate ]; then
+  {shoal} "$@" | sed 's/"answers_wrong":0/"answers_wrong":1/; s/"answers_correct":1/"answers_correct":0/'
+else
+  exec {shoal} "$@"
+fi
+"""
 SUDO = """#!/bin/sh
 exec "$@"
 """
@@ -105,16 +114,19 @@ class StudyTest(unittest.TestCase):
                  "PATH": self.path("operator") + ":" + os.environ["PATH"]})
         self.assertEqual(self.provider.refused, [])
         self.assertEqual(self.provider.left(["eu-central-1"]), [])
-        self.assertEqual(done.stdout, self.out + "\n")
+        self.printed = done.stdout
         return done.returncode, done.stderr
+
+    TINY = 'name: "table-size" arguments: "--tiny" arguments: "--only" arguments: "16 a row"'
 
     def read(self, path):
         with open(path, encoding="utf-8") as file:
             return file.read()
 
     def test_a_study_runs_on_the_machine_and_its_results_come_home(self):
-        code, said = self.run_study('name: "table-size" arguments: "--tiny" arguments: "--only" arguments: "16 a row"')
+        code, said = self.run_study(self.TINY)
         self.assertEqual(code, 0, said)
+        self.assertEqual(self.printed, self.out + "\n")
         asked = self.read(os.path.join(self.machine, "asked")).splitlines()
         # The programs of experiments/ are scripts/study's own affair.
         self.assertEqual(asked[:4], ["apt-get install -y -qq git", "setup ",
@@ -136,6 +148,20 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(code, 1, said)
         self.assertIn('study: exit code 2: study: there is no study "no-such-study"', said)
         self.assertIn('there is no study "no-such-study"', self.read(os.path.join(self.out, "logs/crowd.log")))
+
+    def test_a_wrong_answer_of_a_study_is_said(self):
+        self.program("wrong/src/shoal/shoal", WRONG.format(shoal=os.path.join(BIN, "shoal", "shoal")))
+        os.symlink(os.path.join(BIN, "shoald"), self.path("wrong/src/shoald"))
+        self.program("bin/bazel", BAZEL.format(built=self.path("wrong")))
+        code, said = self.run_study(self.TINY)
+        self.assertEqual(code, 3, said)
+        self.assertIn("aws: WRONG ANSWERS: crowd: study: exit code 3", said)
+        self.assertIn("WRONG ANSWERS", self.read(os.path.join(self.out, "logs/crowd.log")))
+
+    def test_a_study_without_results_fails(self):
+        code, said = self.run_study('name: "table-size" arguments: "--help"')
+        self.assertEqual(code, 1, said)
+        self.assertIn("the study left no results", said)
 
 
 if __name__ == "__main__":

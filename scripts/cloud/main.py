@@ -232,7 +232,7 @@ def run(options):
         workload.install(there, one, options.programs, limit_s)
         try:
             (workload.Study if one.study else workload.Rounds)(there, one).run(limit_s)
-        except Failed as error:
+        except (Failed, chain.Failed) as error:
             # What there is comes home all the same, with the logs that say why.
             say(f"failed: {error}")
             _collect(there, one, book, options)

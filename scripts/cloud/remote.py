@@ -26,6 +26,14 @@ def make_key(folder):
         return file.read().strip()
 
 
+class JobFailed(Failed):
+    """A job ended with another exit code than 0."""
+
+    def __init__(self, words, code):
+        super().__init__(words)
+        self.code = code
+
+
 class _Together:
     """What runs side by side, and ends together."""
 
@@ -172,7 +180,7 @@ class Remote:
     def job(self, machine, name, command, limit_s):
         """A command that goes on when the connection ends; waits for it, and shows the last line of what it says.
 
-        Raises Failed, with its exit code.
+        Raises JobFailed, with its exit code, and Failed.
         """
         folder = f"jobs/{name}"
         script = f'umask 077; ({command})\necho "$?" >{folder}/code.part; mv {folder}/code.part {folder}/code'
@@ -188,7 +196,7 @@ class Remote:
             if code == 0 and first.isdigit():
                 if first != "0":
                     end = self.run(machine, f"tail -n 5 {folder}/log").decode(errors="replace").strip()
-                    raise Failed(f"{machine}: {name}: exit code {first}: {end}")
+                    raise JobFailed(f"{machine}: {name}: exit code {first}: {end}", int(first))
                 return
             passed = time.monotonic() - begun
             if passed > limit_s:

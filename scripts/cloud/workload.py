@@ -19,6 +19,7 @@ from cloud.aws import Failed, say
 from cloud.experiment import Wrong
 from cloud.infrastructure import address_for, addresses_for, callers, port_of
 from cloud.large_party import LargeParty
+from cloud.remote import JobFailed
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -33,6 +34,8 @@ LIBRARIES = ("libabsl20220623", "libboost-program-options1.81.0", "libfmt9", "li
 LARGE_PARTY_LIBRARIES = ("libopenmpi3", "openmpi-bin", "openssh-client")
 COLUMNS = results.POINT + results.MEASURED + ("machines", "commit", "date")
 
+# scripts/study's exit code when an answer was wrong or missing.
+_STUDY_WRONG = 3
 _MOST_FILES = 1000
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*){0,3}")
 
@@ -122,10 +125,16 @@ class Study:
         self._experiment = experiment
 
     def run(self, limit_s):
+        """Leaves results/ at the crowd's machine. Raises Failed, and chain.WrongAnswers where the study says so."""
         study = self._experiment.study
         words = " ".join(shlex.quote(word) for word in (study.name, *study.arguments))
-        self._remote.job(self._experiment.crowd.running[0], "study",
-                         f"rm -rf results; cd shoal && scripts/study {words} --out ../results", limit_s)
+        try:
+            self._remote.job(self._experiment.crowd.running[0], "study",
+                             f"rm -rf results; cd shoal && scripts/study {words} --out ../results", limit_s)
+        except JobFailed as failed:
+            if failed.code == _STUDY_WRONG:
+                raise chain.WrongAnswers(str(failed)) from None
+            raise
 
 
 def asked_for(rounds):
@@ -342,7 +351,7 @@ def claim(out, identifier):
 def collect(remote, experiment, out, facts, whole=False):
     """Brings results and logs into the folder `out`, checks every round, and draws. Raises Failed, chain.WrongAnswers.
 
-    `whole`: exactly the rounds that were asked for must be there.
+    `whole`: exactly the rounds that were asked for must be there; of a study, something.
     """
     crowd = experiment.crowd.running[0]
     collected = []
@@ -368,6 +377,8 @@ def collect(remote, experiment, out, facts, whole=False):
     if experiment.rounds:
         # What else is in the folder came home before, perhaps of other programs.
         _points(out, facts, collected, asked_for(experiment.rounds) if whole else None)
+    elif whole and not collected:
+        raise Failed("the study left no results")
 
 
 def _points(out, facts, collected, asked):
