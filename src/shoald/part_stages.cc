@@ -218,9 +218,11 @@ class PartStages::OnlineTry {
       ABSL_LOCKS_EXCLUDED(mutex_) {
     std::vector<uint32_t> senders;
     std::vector<uint64_t> sizes;
-    SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch batch, Batch(senders, sizes));
-    absl::StatusOr<std::unique_ptr<ByteSource>> answers =
-        options.online(round_id, slice, attempt, std::move(batch));
+    const auto run = [&]() -> absl::StatusOr<std::unique_ptr<ByteSource>> {
+      SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch batch, Batch(senders, sizes));
+      return options.online(round_id, slice, attempt, std::move(batch));
+    };
+    absl::StatusOr<std::unique_ptr<ByteSource>> answers = run();
     {
       const MutexLock lock(mutex_);
       running_ = false;
