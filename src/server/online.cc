@@ -468,8 +468,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
   }
   // The list may live as long as clients fetch their answers. What is another machine's, without
   // this party's masks, has no place in it.
-  intake.scatter_.WipeFrom(
-      std::min<uint64_t>(intake.forwarding_->places, intake.scatter_.places()));
+  intake.scatter_.WipeFrom(intake.forwarding_->places);
   if (material.arena != nullptr) material.arena->Touched();
   return std::make_unique<ReturnedAnswers>(context, secrets, material, queries,
                                            std::move(intake.scatter_), *resources.pool);

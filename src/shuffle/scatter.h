@@ -63,7 +63,6 @@ class Scatter {
   // Only in memory (checked): the spool, with the record of each place at its place.
   Spool TakeSpool() &&;
 
-  uint64_t places() const { return places_; }
   // Bytes of all records that Next hands out.
   uint64_t size() const { return wanted_ * record_bytes_; }
   // For tests: memory for a bucket, in bytes. It is twice the bucket at most, as read and in order.
