@@ -614,7 +614,7 @@ class SkippedTest(Test):
         self.write("bin/ip", f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
         os.chmod(os.path.join(self.folder, "bin/ip"), 0o755)
         xml = os.path.join(self.folder, "test.xml")
-        done = subprocess.run([os.path.join(HERE, "namespaces_test.sh")], stderr=subprocess.PIPE, check=False, env={
+        done = subprocess.run([os.path.join(HERE, "python_test.sh"), "namespaces_test"], stderr=subprocess.PIPE, check=False, env={
             **os.environ, "PATH": os.path.join(self.folder, "bin") + ":" + os.environ["PATH"], "XML_OUTPUT_FILE": xml,
             "TEST_TMPDIR": self.folder, "SHOAL_BIN": "/nowhere"})
         with open(xml, encoding="utf-8") if os.path.exists(xml) else io.StringIO() as file:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs kubernetes_machines_test.py with the Python libraries that scripts/setup --test installs beside the sources.
+# python_test.sh NAME: runs NAME.py of this folder with the Python libraries that scripts/setup --test installs beside the sources.
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -8,4 +8,4 @@ if [ ! -x "$python" ]; then
   echo "no Python libraries in $here/../../.deps/venv; run: scripts/setup --test" >&2
   exit 1
 fi
-SHOAL_BIN=${SHOAL_BIN:-$PWD/src} exec "$python" -B "$here/kubernetes_machines_test.py"
+SHOAL_BIN=${SHOAL_BIN:-$PWD/src} exec "$python" -B "$here/$1.py"
