@@ -6,7 +6,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <functional>
 
 namespace shoal {
 
@@ -37,6 +40,18 @@ class Stopwatch {
   Time time_;
   int64_t start_ns_;
 };
+
+// The processor nanoseconds of body(), the middle one of three runs.
+inline double TypicalNanoseconds(const std::function<void()>& body) {
+  std::array<double, 3> ns;
+  for (double& each : ns) {
+    const Stopwatch cpu(Stopwatch::kProcess);
+    body();
+    each = static_cast<double>(cpu.Nanoseconds());
+  }
+  std::sort(ns.begin(), ns.end());
+  return ns[1];
+}
 
 // The largest amount of the machine's memory that this process has had since it started.
 inline uint64_t PeakMemoryBytes() {

@@ -22,10 +22,6 @@
 namespace shoal::crowd {
 namespace {
 
-constexpr uint32_t kPollMs = 250;
-// Requests that a unit of small devices fills.
-constexpr size_t kUnitPieces = 8;
-
 class ChainCrowd {
  public:
   explicit ChainCrowd(const Work& work)

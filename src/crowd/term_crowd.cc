@@ -20,9 +20,6 @@
 namespace shoal::crowd {
 namespace {
 
-constexpr uint32_t kPollMs = 250;
-// Requests that a unit of small devices fills.
-constexpr size_t kUnitPieces = 8;
 // The parties' reports come after the answers, which do not wait for them.
 constexpr int kReportTries = 20;
 

@@ -87,6 +87,11 @@ struct CrowdTerm {
   size_t parties() const { return static_cast<size_t>(header.onion_keys_size()); }
 };
 
+// How often a device looks whether its round or refresh is ready.
+inline constexpr uint32_t kPollMs = 250;
+// Requests that a unit of small devices fills.
+inline constexpr size_t kUnitPieces = 8;
+
 // Through one round of the chain. Null unless the options ask for refreshes.
 absl::StatusOr<std::unique_ptr<CrowdTerm>> RunChain(const Work& work);
 // The refreshes of its term, which every device fetches that is not lost and not asleep, whatever

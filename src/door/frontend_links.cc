@@ -7,6 +7,7 @@
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
 #include "src/door/rules.h"
+#include "src/net/await.h"
 #include "src/net/tls.h"
 
 namespace shoal::door {
@@ -15,8 +16,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using net::TlsStream;
-
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
 // The door's clients learn no more than this of what lies between it and the frontend.
 absl::Status Unreachable() {
@@ -90,9 +89,11 @@ asio::awaitable<absl::StatusOr<FrontendLinks::Stream>> FrontendLinks::Connect(Ca
   const auto target = net::ParseHostPort(options_.address);
   if (!target.ok()) co_return target.status();
   tcp::resolver resolver(*io_);
-  auto [unresolved, endpoints] = co_await resolver.async_resolve(target->host, target->port, kUse);
+  auto [unresolved, endpoints] =
+      co_await resolver.async_resolve(target->host, target->port, net::kAwait);
   if (unresolved || call.cancelled_) co_return fail("finding the address", unresolved.message());
-  auto [unconnected, endpoint] = co_await asio::async_connect(stream->socket(), endpoints, kUse);
+  auto [unconnected, endpoint] =
+      co_await asio::async_connect(stream->socket(), endpoints, net::kAwait);
   if (unconnected || call.cancelled_) co_return fail("connecting", unconnected.message());
   const auto error = co_await stream->Handshake(TlsStream::Role::kClient);
   if (error) co_return fail("TLS handshake", error.message());

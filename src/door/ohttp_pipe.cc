@@ -4,12 +4,12 @@
 
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
+#include "src/net/await.h"
 
 namespace shoal::door {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
 constexpr uint8_t kRefused = 0, kSealed = 1, kCall = 2;
 
@@ -26,7 +26,7 @@ void OhttpPipe::Close() {
 
 asio::awaitable<absl::Status> OhttpPipe::Send(const std::string& path, BytesView request) {
   const asio::local::stream_protocol::endpoint endpoint(path);
-  const auto [unconnected] = co_await socket_.async_connect(endpoint, kUse);
+  const auto [unconnected] = co_await socket_.async_connect(endpoint, net::kAwait);
   if (unconnected) {
     spdlog::warn("shoal-ohttp at {}: {}", path, unconnected.message());
     co_return Away();
@@ -36,14 +36,14 @@ asio::awaitable<absl::Status> OhttpPipe::Send(const std::string& path, BytesView
   AppendLe<uint32_t>(bytes, static_cast<uint32_t>(request.size()));
   Append(bytes, request);
   const auto [unsent, n] =
-      co_await asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), kUse);
+      co_await asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), net::kAwait);
   if (unsent) co_return Away();
   co_return absl::OkStatus();
 }
 
 asio::awaitable<bool> OhttpPipe::Read(MutableBytes into) {
   const auto [error, n] =
-      co_await asio::async_read(socket_, asio::buffer(into.data(), into.size()), kUse);
+      co_await asio::async_read(socket_, asio::buffer(into.data(), into.size()), net::kAwait);
   co_return !error;
 }
 
@@ -101,7 +101,7 @@ asio::awaitable<absl::StatusOr<Bytes>> OhttpPipe::Seal(uint16_t status,
   AppendLe<uint32_t>(bytes, static_cast<uint32_t>(body.size()));
   Append(bytes, body);
   const auto [unsent, n] =
-      co_await asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), kUse);
+      co_await asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), net::kAwait);
   if (unsent) co_return Away();
   co_return co_await ReadBlob(sizeof(uint32_t));
 }

@@ -15,8 +15,8 @@ constexpr size_t kParties = 3;
 constexpr size_t kOnions = 2;
 constexpr Digest kRound = {7};
 
-struct World {
-  World() {
+struct OnionWorld {
+  OnionWorld() {
     std::vector<onion::Recipient> recipients;
     for (size_t i = 0; i < kParties; ++i) {
       keys.push_back(onion::KeyPairFromSecret(Draw(32)));
@@ -48,7 +48,7 @@ bool AllZero(BytesView bytes) {
 }
 
 // What does not open leaves nothing.
-bool ParseSubmission(const World& world, BytesView input) {
+bool ParseSubmission(const OnionWorld& world, BytesView input) {
   const size_t count = onion::SubmissionOnions(kParties, input.size());
   if (count == 0) return false;
   Bytes seeds(count * 32, 1), onions(input.size() - onion::kSealBytes, 1);
@@ -58,7 +58,7 @@ bool ParseSubmission(const World& world, BytesView input) {
   return item.opened;
 }
 
-bool ParseOnions(const World& world, BytesView input) {
+bool ParseOnions(const OnionWorld& world, BytesView input) {
   constexpr size_t kBytes = onion::OnionBytes(kParties - 1);
   constexpr size_t kInner = onion::OnionBytes(kParties - 2);
   if (input.empty() || input.size() % kBytes != 0) return false;
@@ -75,7 +75,7 @@ bool ParseOnions(const World& world, BytesView input) {
 }  // namespace
 
 void AddOnionTargets(std::vector<Target>& targets) {
-  const auto world = std::make_shared<World>();
+  const auto world = std::make_shared<OnionWorld>();
   targets.push_back({.name = "submission",
                      .seeds = {world->submission},
                      .parse = [world](BytesView input) { return ParseSubmission(*world, input); },

@@ -24,8 +24,8 @@ using pir::Session;
 
 constexpr uint64_t kRows = 100;
 
-struct World {
-  World(const pir::Engine& of, uint32_t record_bytes)
+struct PirWorld {
+  PirWorld(const pir::Engine& of, uint32_t record_bytes)
       : engine(of), records(kRows, record_bytes), before(Create(1)) {
     const std::vector<uint64_t> changed = {3, 50};
     for (const uint64_t row : changed) records.Fill(row, 9);
@@ -54,14 +54,14 @@ struct World {
 };
 
 // A hint of any bytes whose digest the parties signed.
-bool ParseHint(const World& world, BytesView input) {
+bool ParseHint(const PirWorld& world, BytesView input) {
   wire::PirSetup setup = world.before->setup();
   setup.set_hint_digest(ToString(pir::HintDigest(input)));
   const std::unique_ptr<Session> session = world.Open(setup);
   return session != nullptr && session->TakeHint(input).ok();
 }
 
-bool ParseAnswer(World& world, BytesView input) {
+bool ParseAnswer(PirWorld& world, BytesView input) {
   const std::unique_ptr<Session> session = world.Ready();
   const uint64_t row = 7;
   auto batch = session->Ask({.rows = std::span(&row, 1), .keys = 1});
@@ -293,7 +293,7 @@ void AddPirTargets(std::vector<Target>& targets) {
                        .parse = std::move(parse),
                        .mutations = 300});
   };
-  const auto world = std::make_shared<World>(pir::lwe::SimplePir(), 20);
+  const auto world = std::make_shared<PirWorld>(pir::lwe::SimplePir(), 20);
   add("pir_setup", InputOf(world->before->setup()), [world](BytesView input) {
     wire::PirSetup setup;
     if (!setup.ParseFromArray(input.data(), static_cast<int>(input.size()))) return false;

@@ -19,7 +19,7 @@ namespace {
 
 using roster::testing::kNowS;
 
-struct World {
+struct SignedWorld {
   testing::TestRandom random{1};
   roster::testing::Parties parties{3, random};
   roster::Roster roster = parties.roster();
@@ -84,7 +84,7 @@ bool ParsePartyKeys(BytesView input) {
 }  // namespace
 
 void AddSignedTargets(std::vector<Target>& targets) {
-  const auto world = std::make_shared<World>();
+  const auto world = std::make_shared<SignedWorld>();
   targets.push_back({.name = "roster",
                      .seeds = {InputOf(wire::PrintText(world->parties.Signed()))},
                      .parse =

@@ -24,8 +24,8 @@ namespace {
 
 using roster::testing::kNowS;
 
-struct World {
-  explicit World(bool dense) : table(*Build(dense, random)) {}
+struct TableWorld {
+  explicit TableWorld(bool dense) : table(*Build(dense, random)) {}
 
   static absl::StatusOr<table::UnsignedTable> Build(bool dense, RandomSource& random) {
     table::RecordSet records("fuzz");
@@ -65,7 +65,7 @@ struct World {
     options.sign_all_rows = options.keep_rows = true;
     return table::BuildHashed(after, options, random);
   }
-  explicit World(table::UnsignedTable other) : table(std::move(other)) {}
+  explicit TableWorld(table::UnsignedTable other) : table(std::move(other)) {}
   const wire::Manifest& manifest() const { return table.manifest(); }
   Bytes RowBytes(uint64_t row) const { return ToBytes(table.row(row)); }
 
@@ -74,7 +74,7 @@ struct World {
 };
 
 // Manifest, placement and lists of one table, as blobs.
-Bytes MapInput(const World& world) {
+Bytes MapInput(const TableWorld& world) {
   Bytes input;
   AppendBlob(AsBytes(world.manifest().SerializeAsString()), input);
   AppendBlob(world.table.map().placement(), input);
@@ -112,7 +112,7 @@ bool ParseMap(BytesView input) {
 }
 
 // A digest of the row, one byte to choose the key, the row's bytes.
-bool ParseRow(const World& world, BytesView input) {
+bool ParseRow(const TableWorld& world, BytesView input) {
   Cursor cursor(input);
   const std::string key = absl::StrCat("key ", cursor.U8() % 64);
   const absl::StatusOr<uint64_t> row = world.table.map().RowOf(AsBytes(key));
@@ -194,7 +194,8 @@ bool ParseStanzas(bool installed, BytesView input) {
 }  // namespace
 
 void AddTableTargets(std::vector<Target>& targets) {
-  const auto hashed = std::make_shared<World>(false), dense = std::make_shared<World>(true);
+  const auto hashed = std::make_shared<TableWorld>(false),
+             dense = std::make_shared<TableWorld>(true);
   targets.push_back({.name = "manifest",
                      .seeds = {InputOf(wire::PrintText(hashed->manifest())),
                                InputOf(wire::PrintText(dense->manifest()))},
@@ -216,7 +217,7 @@ void AddTableTargets(std::vector<Target>& targets) {
   targets.push_back(std::move(rows));
 
   testing::TestRandom random(2);
-  const auto incomplete = std::make_shared<World>(*World::BuildIncomplete(random));
+  const auto incomplete = std::make_shared<TableWorld>(*TableWorld::BuildIncomplete(random));
   SHOAL_CHECK(incomplete->manifest().incomplete_rows() > 0);
   Target incomplete_rows{.name = "incomplete_row",
                          .seeds = {},

@@ -10,6 +10,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/status_macros.h"
+#include "src/net/await.h"
 #include "src/net/listen.h"
 
 namespace shoal::net {
@@ -20,8 +21,6 @@ using asio::ip::tcp;
 
 // The most that the system takes of an answer before its peer has been sent it.
 constexpr int kMostUnsentBytes = 256 << 10;
-
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
 IpAddress AddressOf(const asio::ip::address& address) {
   return address.is_v4() ? MappedIpv4(address.to_v4().to_bytes()) : address.to_v6().to_bytes();
@@ -87,7 +86,7 @@ asio::awaitable<void> Listener::Accept(std::shared_ptr<Listener> self) {
   asio::steady_timer pause(self->acceptor_.get_executor());
   while (self->acceptor_.is_open()) {
     auto [error, socket] =
-        co_await self->acceptor_.async_accept(asio::make_strand(self->io_), kUse);
+        co_await self->acceptor_.async_accept(asio::make_strand(self->io_), kAwait);
     if (!self->acceptor_.is_open()) co_return;
     if (!error) {
       try {
@@ -99,7 +98,7 @@ asio::awaitable<void> Listener::Accept(std::shared_ptr<Listener> self) {
     }
     // Give the open connections time to go.
     pause.expires_after(std::chrono::milliseconds(100));
-    co_await pause.async_wait(kUse);
+    co_await pause.async_wait(kAwait);
   }
 }
 
@@ -174,7 +173,7 @@ asio::awaitable<void> Listener::Session::Watch(std::shared_ptr<Session> self) {
   while (!self->closed_) {
     if (Clock::now() < self->deadline_) {
       self->watchdog_.expires_at(self->deadline_);
-      co_await self->watchdog_.async_wait(kUse);
+      co_await self->watchdog_.async_wait(kAwait);
     } else {
       self->deadline_ = Clock::time_point::max();
       self->OnDeadline();
@@ -190,7 +189,7 @@ asio::awaitable<void> Listener::Session::Linger(std::chrono::milliseconds most) 
   Bytes dropped(16 << 10);
   for (;;) {
     const auto [error, n] =
-        co_await socket().async_read_some(asio::buffer(dropped.data(), dropped.size()), kUse);
+        co_await socket().async_read_some(asio::buffer(dropped.data(), dropped.size()), kAwait);
     if (error) co_return;
   }
 }

@@ -8,6 +8,7 @@
 #include "boost/beast/core.hpp"
 #include "boost/beast/http.hpp"
 #include "src/base/status_macros.h"
+#include "src/net/await.h"
 #include "src/net/listen.h"
 
 namespace shoal::net {
@@ -20,8 +21,6 @@ using asio::ip::tcp;
 
 // Of a request's first line and fields.
 constexpr uint32_t kMaxRequestBytes = 8 << 10;
-
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
 Page Refusal(http::status status, std::string why) {
   return {.status = static_cast<unsigned>(status), .body = std::move(why) + "\n"};
@@ -50,7 +49,7 @@ struct PageServer::State {
 asio::awaitable<void> PageServer::State::Accept() {
   asio::steady_timer pause(io);
   for (;;) {
-    auto [error, socket] = co_await acceptor.async_accept(kUse);
+    auto [error, socket] = co_await acceptor.async_accept(kAwait);
     if (!error) {
       // Closes it if there is no place.
       if (connections < options.max_connections) {
@@ -60,7 +59,7 @@ asio::awaitable<void> PageServer::State::Accept() {
     }
     // Most likely descriptors are short.
     pause.expires_after(std::chrono::milliseconds(100));
-    co_await pause.async_wait(kUse);
+    co_await pause.async_wait(kAwait);
   }
 }
 
@@ -81,7 +80,7 @@ asio::awaitable<void> PageServer::State::Exchange(beast::tcp_stream& stream) {
   http::request_parser<http::empty_body> parser;
   parser.header_limit(kMaxRequestBytes);
   parser.body_limit(0);
-  const auto [error, size] = co_await http::async_read(stream, buffer, parser, kUse);
+  const auto [error, size] = co_await http::async_read(stream, buffer, parser, kAwait);
   if (error == beast::error::timeout || error == http::error::end_of_stream) co_return;
   const Page page =
       error ? Refusal(http::status::bad_request, error.message()) : PageFor(parser.get());
@@ -96,7 +95,7 @@ asio::awaitable<void> PageServer::State::Exchange(beast::tcp_stream& stream) {
   // With the length of the body that GET would get.
   if (!error && parser.get().method() == http::verb::head) response.body().clear();
   // Whoever does not take it has hung up.
-  (void)co_await http::async_write(stream, response, kUse);
+  (void)co_await http::async_write(stream, response, kAwait);
   boost::system::error_code closed;
   stream.socket().shutdown(tcp::socket::shutdown_send, closed);
 }

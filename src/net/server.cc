@@ -7,6 +7,7 @@
 
 #include "boost/asio.hpp"
 #include "src/base/status_macros.h"
+#include "src/net/await.h"
 #include "src/net/listener.h"
 #include "src/net/places.h"
 #include "src/net/tls_stream.h"
@@ -19,10 +20,8 @@ using asio::ip::tcp;
 
 // The server reads bulk in pieces of this size, each under its own deadline. The buffer grows with
 // what arrives, so that a header alone allocates nothing.
-constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kBulkPieceBytes = 1 << 20;
 constexpr size_t kFirstPieceBytes = 16 << 10;  // of a message that is held whole
-
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
 
@@ -170,7 +169,7 @@ class Server::State::Session : public Listener::Session {
     } else {
       server_.handler(std::move(request), std::move(reply));
     }
-    while (!answer_.has_value() && !closed()) co_await answered_.async_wait(kUse);
+    while (!answer_.has_value() && !closed()) co_await answered_.async_wait(kAwait);
     if (closed()) co_return false;
     // Only now: wherever the handler keeps the request, it counts. Nothing but the end of the
     // server closes a connection that waits for its handler.
@@ -198,7 +197,7 @@ class Server::State::Session : public Listener::Session {
   asio::awaitable<bool> ReadInto(uint64_t size, BulkSink& sink) {
     Bytes piece;
     for (uint64_t left = size; left > 0; left -= piece.size()) {
-      piece.resize(std::min<uint64_t>(left, kPieceBytes));
+      piece.resize(std::min<uint64_t>(left, kBulkPieceBytes));
       Deadline(options().progress_timeout);
       if (!co_await Read(piece)) co_return false;
       if (const absl::Status taken = sink.Take(piece); !taken.ok()) {
@@ -215,7 +214,7 @@ class Server::State::Session : public Listener::Session {
       const size_t before = buffer.size();
       // Asks for as much again as has come, so that a header does not hold room that others need.
       const size_t piece =
-          std::min<uint64_t>({size - before, std::max(before, kFirstPieceBytes), kPieceBytes});
+          std::min<uint64_t>({size - before, std::max(before, kFirstPieceBytes), kBulkPieceBytes});
       if (!Claim(piece)) {
         co_await Refuse(absl::UnavailableError("too many requests at once; try again later"));
         co_return false;
@@ -252,9 +251,9 @@ class Server::State::Session : public Listener::Session {
   }
 
   asio::awaitable<bool> WriteBytes(BytesView bytes) {
-    for (; !bytes.empty(); bytes = bytes.subspan(std::min(kPieceBytes, bytes.size()))) {
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min(kBulkPieceBytes, bytes.size()))) {
       Deadline(options().progress_timeout);
-      const BytesView piece = bytes.first(std::min(kPieceBytes, bytes.size()));
+      const BytesView piece = bytes.first(std::min(kBulkPieceBytes, bytes.size()));
       const auto error = co_await stream_.Write(piece);
       if (error) co_return false;
       server_.sent += piece.size();

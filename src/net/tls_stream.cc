@@ -12,6 +12,7 @@
 
 #include "openssl/err.h"
 #include "src/base/check.h"
+#include "src/net/await.h"
 
 namespace shoal::net {
 namespace {
@@ -46,8 +47,6 @@ void SetOptions(int socket) {
 constexpr auto kAtOnce = [](const error_code& error, size_t) {
   return error ? size_t{0} : std::numeric_limits<size_t>::max();
 };
-
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
 
@@ -105,7 +104,7 @@ TlsStream::TlsStream(Socket socket, asio::ssl::context& context)
 TlsStream::Result TlsStream::Flush() {
   if (out_.empty()) co_return error_code();
   const auto [error, n] =
-      co_await asio::async_write(socket_, asio::buffer(out_.data(), out_.size()), kAtOnce, kUse);
+      co_await asio::async_write(socket_, asio::buffer(out_.data(), out_.size()), kAtOnce, kAwait);
   out_.clear();
   co_return error;
 }
@@ -116,7 +115,7 @@ TlsStream::Result TlsStream::Fill() {
   if (end_ == in_.size() && in_.size() < kMostRead) in_.resize(2 * in_.size());
   begin_ = end_ = 0;
   const auto [error, n] =
-      co_await socket_.async_read_some(asio::buffer(in_.data(), in_.size()), kUse);
+      co_await socket_.async_read_some(asio::buffer(in_.data(), in_.size()), kAwait);
   end_ = n;
   co_return error;
 }

@@ -15,7 +15,7 @@
 namespace shoal::round {
 namespace {
 
-absl::Status Bad(absl::string_view why) {
+absl::Status BadHeader(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("round header: ", why));
 }
 
@@ -28,15 +28,15 @@ onion::PublicKey KeyFrom(const std::string& bytes) {
 absl::Status CheckTerm(const wire::RoundHeader& header, const roster::Roster& roster) {
   if (header.max_refreshes() == 0 && header.term_expires_s() == 0) return absl::OkStatus();
   if (header.max_refreshes() == 0 || header.term_expires_s() < header.expires_s()) {
-    return Bad("its term has no refreshes, or ends before the round");
+    return BadHeader("its term has no refreshes, or ends before the round");
   }
   if (header.max_refreshes() > roster.max_refreshes()) {
-    return Bad(absl::StrCat(header.max_refreshes(), " refreshes, where the roster allows ",
-                            roster.max_refreshes()));
+    return BadHeader(absl::StrCat(header.max_refreshes(), " refreshes, where the roster allows ",
+                                  roster.max_refreshes()));
   }
   if (header.term_expires_s() - header.announced_s() > roster.term_limit_s()) {
-    return Bad(absl::StrCat("its term lasts longer than the roster's ", roster.term_limit_s(),
-                            " seconds"));
+    return BadHeader(absl::StrCat("its term lasts longer than the roster's ", roster.term_limit_s(),
+                                  " seconds"));
   }
   return absl::OkStatus();
 }
@@ -69,56 +69,59 @@ Digest RoundId(const wire::RoundHeader& header) {
 absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
                          const roster::Roster& roster, const TableFacts& table, uint64_t now_s) {
   if (header.counter() == 0 || header.counter() == std::numeric_limits<uint64_t>::max()) {
-    return Bad("counter out of range");
+    return BadHeader("counter out of range");
   }
-  if (AsText(roster.digest()) != header.roster_digest()) return Bad("names another roster");
-  if (AsText(table.manifest_digest) != header.manifest_digest()) return Bad("names another table");
+  if (AsText(roster.digest()) != header.roster_digest()) return BadHeader("names another roster");
+  if (AsText(table.manifest_digest) != header.manifest_digest())
+    return BadHeader("names another table");
   if (static_cast<uint32_t>(header.onion_keys_size()) != keys) {
-    return Bad(absl::StrCat(header.onion_keys_size(), " onion keys instead of ", keys));
+    return BadHeader(absl::StrCat(header.onion_keys_size(), " onion keys instead of ", keys));
   }
   if (header.onion_suite() != roster.wire().roster().onion_suite()) {
-    return Bad(absl::StrCat("its onion suite, ", header.onion_suite(), ", is not the roster's, ",
-                            roster.wire().roster().onion_suite()));
+    return BadHeader(absl::StrCat("its onion suite, ", header.onion_suite(),
+                                  ", is not the roster's, ", roster.wire().roster().onion_suite()));
   }
   std::set<std::string> distinct;
   for (const std::string& key : header.onion_keys()) {
-    if (key.size() != sizeof(onion::PublicKey)) return Bad("an onion key is not 32 bytes long");
+    if (key.size() != sizeof(onion::PublicKey))
+      return BadHeader("an onion key is not 32 bytes long");
     // Refuses equal keys: two parties with one key would be one party.
-    if (!distinct.insert(key).second) return Bad("two parties have the same onion key");
+    if (!distinct.insert(key).second) return BadHeader("two parties have the same onion key");
   }
   if (header.max_rows() != table.rows) {
-    return Bad(absl::StrCat("noise for ", header.max_rows(), " rows of a table of ", table.rows));
+    return BadHeader(
+        absl::StrCat("noise for ", header.max_rows(), " rows of a table of ", table.rows));
   }
   if (header.answer_bytes() != table.row_bytes + signature::kSignatureBytes) {
-    return Bad(
+    return BadHeader(
         absl::StrCat("answers of ", header.answer_bytes(), " bytes for rows of ", table.row_bytes));
   }
   if (!wire::SameNoise(header.noise(), roster.wire().roster().noise())) {
-    return Bad("its noise is not the roster's");
+    return BadHeader("its noise is not the roster's");
   }
   if (static_cast<uint32_t>(header.machines_size()) != roster.size()) {
-    return Bad("its machine counts are not the roster's");
+    return BadHeader("its machine counts are not the roster's");
   }
   for (const roster::Party& party : roster.parties()) {
     if (header.machines(static_cast<int>(party.number) - 1) != party.machines) {
-      return Bad("its machine counts are not the roster's");
+      return BadHeader("its machine counts are not the roster's");
     }
   }
   if (header.max_slots() == 0 || header.max_slots() > roster.max_slots()) {
-    return Bad(
+    return BadHeader(
         absl::StrCat(header.max_slots(), " slots, where the roster allows ", roster.max_slots()));
   }
   if (header.announced_s() > header.onions_close_s() ||
       header.onions_close_s() > header.queries_close_s() ||
       header.queries_close_s() > header.expires_s()) {
-    return Bad("its times are out of order");
+    return BadHeader("its times are out of order");
   }
   const uint64_t counter_s = header.counter() / kCountersPerSecond;
   if (counter_s > header.announced_s() && counter_s - header.announced_s() > kMaxCounterLeadS) {
-    return Bad("its counter is too far above the time");
+    return BadHeader("its counter is too far above the time");
   }
   if (header.expires_s() - header.announced_s() > kMaxLifetimeS) {
-    return Bad(absl::StrCat("it lives longer than ", kMaxLifetimeS, " seconds"));
+    return BadHeader(absl::StrCat("it lives longer than ", kMaxLifetimeS, " seconds"));
   }
   SHOAL_RETURN_IF_ERROR(CheckTerm(header, roster));
   return roster.CheckTime("round", header.announced_s(), header.expires_s(), now_s);

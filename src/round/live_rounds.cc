@@ -13,7 +13,7 @@ namespace {
 
 using Counters = google::protobuf::RepeatedField<uint64_t>;
 
-absl::Status Bad(absl::string_view why) {
+absl::Status BadList(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("list of live rounds: ", why));
 }
 
@@ -24,9 +24,10 @@ void Append(const Counters& counters, Transcript& transcript) {
 
 absl::Status CheckCounters(const Counters& counters, uint64_t highest) {
   if (std::ranges::adjacent_find(counters, std::greater_equal()) != counters.end()) {
-    return Bad("its counters do not rise");
+    return BadList("its counters do not rise");
   }
-  if (!counters.empty() && *counters.rbegin() > highest) return Bad("names what is yet to come");
+  if (!counters.empty() && *counters.rbegin() > highest)
+    return BadList("names what is yet to come");
   return absl::OkStatus();
 }
 
@@ -51,10 +52,10 @@ wire::SignedLiveRounds SignLiveRounds(wire::LiveRounds list, const signature::Se
 absl::Status CheckLiveRounds(const wire::SignedLiveRounds& live, const roster::Roster& roster,
                              uint64_t now_s) {
   const wire::LiveRounds& list = live.list();
-  if (AsText(roster.digest()) != list.roster_digest()) return Bad("made for another roster");
+  if (AsText(roster.digest()) != list.roster_digest()) return BadList("made for another roster");
   if (list.rounds_size() > kMaxLiveRounds || list.drafts_size() > kMaxLiveRounds ||
       list.terms_size() > kMaxLiveRounds) {
-    return Bad(absl::StrCat("longer than ", kMaxLiveRounds));
+    return BadList(absl::StrCat("longer than ", kMaxLiveRounds));
   }
   SHOAL_RETURN_IF_ERROR(CheckCounters(list.rounds(), list.highest_counter()));
   SHOAL_RETURN_IF_ERROR(CheckCounters(list.drafts(), list.highest_counter()));
@@ -62,11 +63,11 @@ absl::Status CheckLiveRounds(const wire::SignedLiveRounds& live, const roster::R
   for (const uint64_t term : list.terms()) {
     if (std::ranges::binary_search(list.rounds(), term) ||
         std::ranges::binary_search(list.drafts(), term)) {
-      return Bad("what has a term alone is a round or a draft, too");
+      return BadList("what has a term alone is a round or a draft, too");
     }
   }
   for (const uint64_t draft : list.drafts()) {
-    if (std::ranges::binary_search(list.rounds(), draft)) return Bad("a draft is a round, too");
+    if (std::ranges::binary_search(list.rounds(), draft)) return BadList("a draft is a round, too");
   }
   const uint64_t apart_s = std::max(now_s, list.made_s()) - std::min(now_s, list.made_s());
   if (apart_s > roster.clock_tolerance_s()) {

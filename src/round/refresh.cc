@@ -7,7 +7,7 @@
 namespace shoal::round {
 namespace {
 
-absl::Status Bad(absl::string_view why) {
+absl::Status BadRefresh(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("refresh: ", why));
 }
 
@@ -27,13 +27,15 @@ Digest RefreshDigest(const wire::RefreshHeader& header) {
 
 absl::Status CheckRefresh(const wire::RefreshHeader& header, const Digest& round_id,
                           const wire::RoundHeader& round) {
-  if (header.round_id() != AsText(round_id)) return Bad("of another round");
+  if (header.round_id() != AsText(round_id)) return BadRefresh("of another round");
   if (header.number() == 0 || header.number() > round.max_refreshes()) {
-    return Bad(absl::StrCat("number ", header.number(), " of a term with ", round.max_refreshes()));
+    return BadRefresh(
+        absl::StrCat("number ", header.number(), " of a term with ", round.max_refreshes()));
   }
-  if (header.epoch() == 0) return Bad("names no epoch");
-  if (header.manifest_digest().size() != sizeof(Digest)) return Bad("names no table");
-  if (header.manifest_digest() == round.manifest_digest()) return Bad("names the round's table");
+  if (header.epoch() == 0) return BadRefresh("names no epoch");
+  if (header.manifest_digest().size() != sizeof(Digest)) return BadRefresh("names no table");
+  if (header.manifest_digest() == round.manifest_digest())
+    return BadRefresh("names the round's table");
   return absl::OkStatus();
 }
 

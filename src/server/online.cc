@@ -18,10 +18,10 @@ namespace shoal::server {
 namespace {
 
 // Messages that one thread works on at a time, so that their data stays in its cache.
-constexpr size_t kChunk = 1024;
+constexpr size_t kPositionsAtOnce = 1024;
 // The same for answers, which may be long.
 size_t ChunkOf(size_t answer_bytes) {
-  return std::clamp<size_t>((128 << 10) / answer_bytes, 16, kChunk);
+  return std::clamp<size_t>((128 << 10) / answer_bytes, 16, kPositionsAtOnce);
 }
 // Bytes of answers that are made, or put in order, at a time, by all threads.
 constexpr size_t kPieceBytes = 2 << 20;
@@ -201,7 +201,7 @@ absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBa
     SHOAL_ASSIGN_OR_RETURN(out.memory, ForwardMemory::Create(material.next_positions));
   }
   const std::span<Item> items = out.memory.items();
-  pool.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
+  pool.ParallelFor(count, kPositionsAtOnce, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const uint32_t position = queries.positions[i];
       // Large for other machines' places and for dead positions.
@@ -211,7 +211,7 @@ absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBa
                        static_cast<uint32_t>(i + 1)};
     }
   });
-  pool.ParallelFor(material.noise.size(), kChunk, [&](size_t begin, size_t end) {
+  pool.ParallelFor(material.noise.size(), kPositionsAtOnce, [&](size_t begin, size_t end) {
     for (size_t k = begin; k < end; ++k) {
       items[material.noise[k].position - material.first_place] = {
           material.noise[k].tally, static_cast<uint32_t>(count + k + 1)};

@@ -19,7 +19,7 @@ namespace {
 using machines::Machines;
 
 // Queries that one thread looks at by itself.
-constexpr size_t kBlock = 1 << 14;
+constexpr size_t kRoutedBlock = 1 << 14;
 // A place and a tally.
 constexpr size_t kRecordBytes = 4 + 4;
 
@@ -64,7 +64,7 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
   const std::vector<uint64_t>& slices = material.layout.positions;
   SHOAL_CHECK(starts.size() == count + 1 && slices.size() == count + 1);
   ThreadPool& pool = *resources.pool;
-  const size_t used = queries.positions.size(), blocks = (used + kBlock - 1) / kBlock;
+  const size_t used = queries.positions.size(), blocks = (used + kRoutedBlock - 1) / kRoutedBlock;
   const Owners owners(starts);
   // Counts in every block, then handles all blocks in parallel. at[b * count + j] is where block
   // b's queries for machine j begin. Meanwhile owner_of has who owns a query's place, and this
@@ -77,12 +77,12 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
   const uint32_t* const tallies = queries.tallies.data();
   const uint32_t* const targets = material.target.span().data();
   const sharing::QueryShare* const shares = material.shares.span().data();
-  const auto end_of = [&](size_t block) { return std::min(used, (block + 1) * kBlock); };
+  const auto end_of = [&](size_t block) { return std::min(used, (block + 1) * kRoutedBlock); };
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
     for (size_t b = begin; b < end; ++b) {
       uint64_t* const counts = at.data() + (b + 1) * count;
       uint8_t* const mine = owner_of.data();
-      for (size_t i = b * kBlock, to = end_of(b); i < to; ++i) {
+      for (size_t i = b * kRoutedBlock, to = end_of(b); i < to; ++i) {
         const uint32_t place = targets[positions[i]];
         const uint32_t owner = place == OnlineMaterial::kDead ? rank : owners.Of(place);
         mine[i] = static_cast<uint8_t>(owner);
@@ -112,7 +112,7 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
         next[j] = {records[j].data() + k * kRecordBytes, routes.sent_[j].data() + k};
       }
       const uint8_t* const mine = owner_of.data();
-      for (size_t i = b * kBlock, to = end_of(b); i < to; ++i) {
+      for (size_t i = b * kRoutedBlock, to = end_of(b); i < to; ++i) {
         if (mine[i] == rank) continue;
         const uint32_t position = positions[i];
         Next& out = next[mine[i]];

@@ -27,7 +27,7 @@
 namespace shoal::commands {
 namespace {
 
-constexpr size_t kBufferBytes = 1 << 16;
+constexpr size_t kWriteBytes = 1 << 16;
 // A lookup through an engine shows how many queries it has, unless --pad says otherwise.
 constexpr uint32_t kDefaultPad = 1;
 
@@ -66,7 +66,7 @@ class Output {
   }
   std::string& text() { return text_; }
   // Writes the text that has gathered, if it is enough.
-  absl::Status Continue() { return text_.size() < kBufferBytes ? absl::OkStatus() : Write(); }
+  absl::Status Continue() { return text_.size() < kWriteBytes ? absl::OkStatus() : Write(); }
   absl::Status Finish() {
     SHOAL_RETURN_IF_ERROR(Write());
     if (fd_ < 0) {

@@ -254,7 +254,7 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
   return absl::OkStatus();
 }
 
-absl::Status Inspect(const cli::Values& values, cli::Io& io) {
+absl::Status InspectTable(const cli::Values& values, cli::Io& io) {
   const std::string directory = values["table"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table, table::UnsignedTable::Open(directory));
   if (values.count("key") > 0) {
@@ -381,7 +381,7 @@ absl::Status CheckHistory(const table::UnsignedTable& table, const table::Previo
       "not-after-last");
 }
 
-absl::Status Sign(const cli::Values& values, cli::Io& io) {
+absl::Status SignTable(const cli::Values& values, cli::Io& io) {
   const std::string directory = values["table"].as<std::string>();
   const std::string keys_directory = values["keys"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
@@ -435,7 +435,7 @@ absl::Status Sign(const cli::Values& values, cli::Io& io) {
   return absl::OkStatus();
 }
 
-absl::Status Aggregate(const cli::Values& values, cli::Io& io) {
+absl::Status AggregateTable(const cli::Values& values, cli::Io& io) {
   const std::string directory = values["table"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
   SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table, table::UnsignedTable::Open(directory));
@@ -565,7 +565,7 @@ looks the key up in the local files.
             options.add_options()("key", cli::Text(), "a key, with the escapes of TSV");
           },
       .positional = "table",
-      .run = Inspect,
+      .run = InspectTable,
   };
 }
 
@@ -625,7 +625,7 @@ the epoch that it signed last.
                 "last")("out", cli::File(), "write the share here");
           },
       .positional = "table",
-      .run = Sign,
+      .run = SignTable,
   };
 }
 
@@ -649,7 +649,7 @@ up, and completes the table, which can then be served.
                                   "one party's share; repeat for every party");
           },
       .positional = "table",
-      .run = Aggregate,
+      .run = AggregateTable,
   };
 }
 

@@ -16,7 +16,7 @@ namespace {
 using wire::FrameType;
 
 // How often a call that waits looks whether it is to go on.
-constexpr std::chrono::milliseconds kLook(100);
+constexpr std::chrono::milliseconds kLookAgain(100);
 
 wire::ListPart WirePart(const server::Mine& mine, const server::Shipment& shipment) {
   wire::ListPart part;
@@ -149,7 +149,7 @@ class RunCalls::RunAnswers final : public ByteSource, public server::PartedSourc
   absl::Status WaitForFirst(const std::function<bool()>& others_failed) {
     const MutexLock lock(mutex_);
     while (waiting_ > 0 && !answered_ && !error_.failed()) {
-      changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLook);
+      changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLookAgain);
       if (others_failed && others_failed()) others_failed_ = true;
     }
     return error_.Get();

@@ -119,6 +119,14 @@ SecretKey SecretKey::Generate(RandomSource& random) {
   return key;
 }
 
+absl::StatusOr<SecretKey> SecretKey::FromBytes(BytesView bytes) {
+  SecretKey key;
+  if (bytes.size() != kSecretKeyBytes) return absl::InvalidArgumentError("secret key: wrong length");
+  key.bytes_ = SecretArray<kSecretKeyBytes>(bytes);
+  if (Access::Number(key) == 0) return absl::InvalidArgumentError("secret key: zero");
+  return key;
+}
+
 PublicKey SecretKey::public_key() const { return Access::MakeKey(Access::Number(*this)); }
 
 Signature SecretKey::Sign(BytesView message) const {

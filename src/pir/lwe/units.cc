@@ -55,18 +55,6 @@ std::vector<Amount> SetupWork(Scheme scheme, const wire::PirSetup& shape) {
   return {{"pir_public_byte", bytes}, {"pir_word", hint_rows * kDimension}};
 }
 
-// The processor nanoseconds of the middle one of three runs.
-double Typical(const std::function<void()>& body) {
-  double ns[3];
-  for (double& each : ns) {
-    const Stopwatch cpu(Stopwatch::kProcess);
-    body();
-    each = static_cast<double>(cpu.Nanoseconds());
-  }
-  std::sort(std::begin(ns), std::end(ns));
-  return ns[1];
-}
-
 double Positive(double ns) { return std::max(0.01, ns); }
 
 // A table of zeros: no cost depends on a value.
@@ -96,15 +84,15 @@ Times TimeScheme(Scheme scheme, uint64_t rows, uint32_t record_bytes, uint64_t r
   std::vector<absl::StatusOr<Bytes>> answers;
   const auto count = static_cast<double>(asked.size());
   Times times;
-  times.ask_ns = Typical([&] {
+  times.ask_ns = TypicalNanoseconds([&] {
                    for (size_t i = 0; i < asked.size(); ++i) {
                      asked[i] = *client->Ask(i % rows, random);
                    }
                  }) /
                  count;
   for (size_t i = 0; i < asked.size(); ++i) queries[i] = asked[i].query;
-  times.answer_ns = Typical([&] { answers = server->Answer(queries); }) / count;
-  times.recover_ns = Typical([&] {
+  times.answer_ns = TypicalNanoseconds([&] { answers = server->Answer(queries); }) / count;
+  times.recover_ns = TypicalNanoseconds([&] {
                        for (size_t i = 0; i < asked.size(); ++i) {
                          SHOAL_CHECK(client->Recover(asked[i], *answers[i]).ok());
                        }
@@ -135,7 +123,7 @@ std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random, ThreadPoo
   {
     const ByteMatrix matrix = matrix_of(bytes / 32);
     PackedVectors room = *PanelRoom(kernel);
-    const double ns = Typical([&] { (void)matrix.MultiplyPublic(room, {}, &pool); });
+    const double ns = TypicalNanoseconds([&] { (void)matrix.MultiplyPublic(room, {}, &pool); });
     units.push_back({"pir_public_byte", Positive(ns / static_cast<double>(matrix.bytes()))});
   }
   const ByteMatrix matrix = matrix_of(bytes);
@@ -143,7 +131,7 @@ std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random, ThreadPoo
     PackedVectors vectors = *PackedVectors::Create(kernel, kColumns, queries);
     const std::vector<uint32_t> words(kColumns, 0x12345678);
     for (uint64_t i = 0; i < queries; ++i) vectors.Set(i, words);
-    return Typical([&] { (void)matrix.Multiply(vectors, 0, matrix.rows(), &pool); }) /
+    return TypicalNanoseconds([&] { (void)matrix.Multiply(vectors, 0, matrix.rows(), &pool); }) /
            static_cast<double>(matrix.bytes());
   };
   constexpr double kMore = kMaxQueriesPerRequest - 1;

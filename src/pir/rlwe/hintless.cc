@@ -94,18 +94,6 @@ class HintlessEngine final : public Engine {
   }
 };
 
-// The processor nanoseconds of the middle one of three runs.
-double Typical(const std::function<void()>& body) {
-  double ns[3];
-  for (double& each : ns) {
-    const Stopwatch cpu(Stopwatch::kProcess);
-    body();
-    each = static_cast<double>(cpu.Nanoseconds());
-  }
-  std::sort(std::begin(ns), std::end(ns));
-  return ns[1];
-}
-
 double Positive(double ns) { return std::max(1e-6, ns); }
 
 // A server and a client over a table whose values fill `packs` packs and whose columns fill
@@ -154,7 +142,7 @@ std::vector<Amount> MeasureHintlessUnits(uint64_t bytes, RandomSource& random, T
   const double encode = Positive((wide.setup_ns - narrow.setup_ns) / (kValues * (blocks - 1)));
 
   std::vector<HintlessAsked> asked(HintlessShape::kTogether);
-  const double ask_ns = Typical([&] {
+  const double ask_ns = TypicalNanoseconds([&] {
     for (size_t i = 0; i < asked.size(); ++i) asked[i] = wide.client->Ask(i, random);
   });
   std::vector<BytesView> queries;
@@ -171,7 +159,7 @@ std::vector<Amount> MeasureHintlessUnits(uint64_t bytes, RandomSource& random, T
   const RequestView view = {.kind = 0, .count = 1, .body = queries[0]};
   const Bytes answer = *wide.server->Answer(Role::kSingle, {&view, 1})[0];
   const double recover_ns =
-      Typical([&] { SHOAL_CHECK(wide.client->Recover(asked[0], answer).ok()); });
+      TypicalNanoseconds([&] { SHOAL_CHECK(wide.client->Recover(asked[0], answer).ok()); });
   return {
       {"hintless_encode", encode},
       {"hintless_pack", Positive(narrow.setup_ns / kPacks - encode * kDegree)},

@@ -14,7 +14,7 @@
 namespace shoal::pir::rlwe {
 namespace {
 
-absl::StatusOr<wire::PirSetup> SetupOf(const Content& content, const ServerOptions& options) {
+absl::StatusOr<wire::PirSetup> SmallSetupOf(const Content& content, const ServerOptions& options) {
   wire::PirSetup setup;
   setup.set_engine(std::string(kSmallPirName));
   setup.set_table_id(ToString(content.table_id));
@@ -44,7 +44,7 @@ class SmallPirEngine final : public Engine {
 
   absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
                                          const ServerOptions& options) const override {
-    return SetupOf(content, options);
+    return SmallSetupOf(content, options);
   }
   absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& setup) const override {
     SHOAL_ASSIGN_OR_RETURN(const SmallShape shape, ParseSmallShape(setup));
@@ -78,7 +78,7 @@ class SmallPirEngine final : public Engine {
 
   absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
                                                        ServerOptions options) const override {
-    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup setup, SetupOf(content, options));
+    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup setup, SmallSetupOf(content, options));
     return SmallServer::Create(content, setup, options);
   }
   absl::StatusOr<std::unique_ptr<Session>> OpenSession(std::span<const wire::PirSetup> setups,
@@ -90,19 +90,7 @@ class SmallPirEngine final : public Engine {
   }
 };
 
-// The processor nanoseconds of the middle one of three runs.
-double Typical(const std::function<void()>& body) {
-  double ns[3];
-  for (double& each : ns) {
-    const Stopwatch cpu(Stopwatch::kProcess);
-    body();
-    each = static_cast<double>(cpu.Nanoseconds());
-  }
-  std::sort(std::begin(ns), std::end(ns));
-  return ns[1];
-}
-
-double Positive(double ns) { return std::max(1e-6, ns); }
+double PositiveCost(double ns) { return std::max(1e-6, ns); }
 
 }  // namespace
 
@@ -121,7 +109,7 @@ std::vector<Amount> MeasureSmallUnits(uint64_t bytes, RandomSource& random, Thre
                            .rows = rows,
                            .record_bytes = kDegree,
                            .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 1); }};
-  const wire::PirSetup setup = *SetupOf(content, {});
+  const wire::PirSetup setup = *SmallSetupOf(content, {});
   const SmallShape shape = *ParseSmallShape(setup);
   std::unique_ptr<SmallServer> server;
   const Stopwatch set_up(Stopwatch::kProcess);
@@ -130,7 +118,7 @@ std::vector<Amount> MeasureSmallUnits(uint64_t bytes, RandomSource& random, Thre
   const auto client = *SmallClient::Create(setup);
 
   std::vector<SmallAsked> asked(SmallShape::kTogether);
-  const double ask_ns = Typical([&] {
+  const double ask_ns = TypicalNanoseconds([&] {
     for (size_t i = 0; i < asked.size(); ++i) asked[i] = client->Ask(i % rows, random);
   });
   std::vector<BytesView> queries;
@@ -148,21 +136,23 @@ std::vector<Amount> MeasureSmallUnits(uint64_t bytes, RandomSource& random, Thre
   const SmallServer::Phases one = measure(1), all = measure(SmallShape::kTogether);
   const RequestView view = {.kind = 0, .count = 1, .body = queries[0]};
   const Bytes answer = *server->Answer(Role::kSingle, {&view, 1})[0];
-  const double recover_ns = Typical([&] { SHOAL_CHECK(client->Recover(asked[0], answer).ok()); });
+  const double recover_ns =
+      TypicalNanoseconds([&] { SHOAL_CHECK(client->Recover(asked[0], answer).ok()); });
 
   const auto table = static_cast<double>(shape.table_bytes());
-  const double pass = Positive(one.first_stage * 1e9 / table);
+  const double pass = PositiveCost(one.first_stage * 1e9 / table);
   const double more =
       (all.first_stage - one.first_stage) * 1e9 / table / (SmallShape::kTogether - 1);
   return {
-      {"small_encode", Positive((setup_ns - pass * table) / static_cast<double>(rows))},
+      {"small_encode", PositiveCost((setup_ns - pass * table) / static_cast<double>(rows))},
       {"small_pass_byte", pass},
-      {"small_query_byte", Positive(more)},
-      {"small_unpack", Positive(one.unpack * 1e9 / static_cast<double>(shape.automorphisms()))},
-      {"small_fold",
-       Positive(one.fold * 1e9 / std::max<double>(1, static_cast<double>(shape.outputs() - 1)))},
-      {"small_element", Positive(ask_ns / static_cast<double>(asked.size() * shape.elements()))},
-      {"small_recover", Positive(recover_ns)},
+      {"small_query_byte", PositiveCost(more)},
+      {"small_unpack", PositiveCost(one.unpack * 1e9 / static_cast<double>(shape.automorphisms()))},
+      {"small_fold", PositiveCost(one.fold * 1e9 /
+                                  std::max<double>(1, static_cast<double>(shape.outputs() - 1)))},
+      {"small_element",
+       PositiveCost(ask_ns / static_cast<double>(asked.size() * shape.elements()))},
+      {"small_recover", PositiveCost(recover_ns)},
   };
 }
 

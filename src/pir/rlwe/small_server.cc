@@ -30,13 +30,6 @@ constexpr size_t kOrbitsTogether = 4;
 // Positions that are encoded together, so that what is written lies together.
 constexpr uint64_t kEncodedTogether = 4;
 
-void TransformAll(uint32_t* polynomial) {
-  for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, polynomial + k * kDegree);
-}
-void TransformAllBack(uint32_t* polynomial) {
-  for (uint32_t k = 0; k < kPrimes; ++k) TransformBack(k, polynomial + k * kDegree);
-}
-
 // The words of an orbit of `count` polynomials.
 void CopyOrbit(const uint32_t* polynomials, size_t count, uint32_t k, size_t orbit, uint32_t* out) {
   const auto places = UnpackConstants::Get().Orbits(k).subspan(orbit * kOrbitWords, kOrbitWords);

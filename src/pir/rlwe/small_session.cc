@@ -20,10 +20,6 @@ namespace {
 // Q / 256, to nearest: what a byte is multiplied by.
 constexpr uint64_t kDelta = (kModulus + 128) / 256;
 
-void TransformAll(uint32_t* polynomial) {
-  for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, polynomial + k * kDegree);
-}
-
 // a b modulo prime k.
 uint32_t Product(uint64_t a, uint64_t b, size_t k) {
   return static_cast<uint32_t>(k == 0 ? a * b % kPrime[0] : a * b % kPrime[1]);

@@ -71,4 +71,12 @@ void TransformBack(uint32_t k, uint32_t* words, const SmallKernel& kernel) {
   kernel.transform_back(k, AllTables().back[k], words);
 }
 
+void TransformAll(uint32_t* polynomial) {
+  for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, polynomial + k * kDegree);
+}
+
+void TransformAllBack(uint32_t* polynomial) {
+  for (uint32_t k = 0; k < kPrimes; ++k) TransformBack(k, polynomial + k * kDegree);
+}
+
 }  // namespace shoal::pir::rlwe

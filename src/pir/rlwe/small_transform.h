@@ -17,6 +17,9 @@ namespace shoal::pir::rlwe {
 // In place, by the fastest kernel unless another is named.
 void Transform(uint32_t k, uint32_t* words, const SmallKernel& kernel = FastestSmallKernel());
 void TransformBack(uint32_t k, uint32_t* words, const SmallKernel& kernel = FastestSmallKernel());
+// All primes' words of a polynomial, one prime after the other.
+void TransformAll(uint32_t* polynomial);
+void TransformAllBack(uint32_t* polynomial);
 
 }  // namespace shoal::pir::rlwe
 

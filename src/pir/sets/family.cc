@@ -17,18 +17,6 @@
 namespace shoal::pir::sets {
 namespace {
 
-// The processor nanoseconds of the middle one of three runs.
-double Typical(const std::function<void()>& body) {
-  double ns[3];
-  for (double& each : ns) {
-    const Stopwatch cpu(Stopwatch::kProcess);
-    body();
-    each = static_cast<double>(cpu.Nanoseconds());
-  }
-  std::sort(std::begin(ns), std::end(ns));
-  return ns[1];
-}
-
 double Positive(double ns) { return std::max(0.01, ns); }
 
 // A query to a table of about so many bytes, by the row that it gathers.
@@ -47,7 +35,7 @@ double RowNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
     }
   }
   Bytes zeros(record_bytes), ones(record_bytes);
-  return Typical([&] {
+  return TypicalNanoseconds([&] {
            for (const auto& query : queries) AnswerQuery(shape, records, query, zeros, ones);
          }) /
          (double{kQueries} * shape.chunks);
@@ -69,7 +57,7 @@ TreeTimes TreeNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
   const uint32_t hints = std::min<uint32_t>(2048, shape.hints);
   Bytes parities(uint64_t{hints} * record_bytes);
   times.hint_row =
-      Typical([&] { MakeTreeParities(shape, table, keys.seed, 0, parities, nullptr); }) /
+      TypicalNanoseconds([&] { MakeTreeParities(shape, table, keys.seed, 0, parities, nullptr); }) /
       (double{1} * hints * shape.chunks);
 
   // What it costs to ask depends on the sets alone, so all XORs may be zeros.
@@ -112,12 +100,12 @@ PermutedTimes PermutedNs(uint64_t bytes, uint32_t record_bytes, RandomSource& ra
   const Bytes table(shape.rows * record_bytes);
   const Seed seed = random.NewSeed();
   PermutedTimes times;
-  times.draw =
-      Typical([&] { (void)PermutationsOf(shape, seed); }) / static_cast<double>(shape.places());
+  times.draw = TypicalNanoseconds([&] { (void)PermutationsOf(shape, seed); }) /
+               static_cast<double>(shape.places());
   Bytes parities(shape.parity_bytes());
   const ParityMaker maker(shape, seed);
   times.hint_row =
-      Typical([&] { maker.Make(table, 0, parities); }) / static_cast<double>(shape.rows);
+      TypicalNanoseconds([&] { maker.Make(table, 0, parities); }) / static_cast<double>(shape.rows);
   PermutedTable client(shape, PermutationsOf(shape, seed));
   client.AddParities(parities);
   Bytes online(shape.query_bytes()), offline(shape.query_bytes()), record(record_bytes);
@@ -153,7 +141,7 @@ class TheFamily final : public Family {
                                    ThreadPool&) const override {
     std::vector<Amount> units;
     const Bytes chunk(1 << 20);
-    const double digest_ns = Typical([&] { (void)ChunkDigest(0, chunk); });
+    const double digest_ns = TypicalNanoseconds([&] { (void)ChunkDigest(0, chunk); });
     units.push_back({"sets_stream_byte", Positive(digest_ns / static_cast<double>(chunk.size()))});
 
     constexpr uint32_t kNarrow = 64, kWide = 1024;
@@ -197,7 +185,7 @@ class TheFamily final : public Family {
 
     const Bytes from(bytes / 4 + 1);
     Bytes to(from.size());
-    const double copy = Typical([&] { std::ranges::copy(from, to.begin()); });
+    const double copy = TypicalNanoseconds([&] { std::ranges::copy(from, to.begin()); });
     units.push_back({"sets_copy_byte", Positive(copy / static_cast<double>(to.size()))});
 
     const TreeTimes slim = TreeNs(bytes, kNarrow, random), broad = TreeNs(bytes, kWide, random);

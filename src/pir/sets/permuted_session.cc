@@ -24,7 +24,7 @@ namespace {
 constexpr absl::string_view kMagic = "SHOALPM1";
 constexpr size_t kIdBytes = sizeof(Digest);
 constexpr size_t kIdAt = 8, kTableAt = kIdAt + kIdBytes, kShapeAt = kTableAt + kIdBytes;
-constexpr size_t kShapeBytes = 8 + 2 * 4, kPhaseAt = kShapeAt + kShapeBytes;
+constexpr size_t kStoredShapeBytes = 8 + 2 * 4, kPhaseAt = kShapeAt + kStoredShapeBytes;
 constexpr size_t kHeadBytes = kPhaseAt + 1;
 enum Phase : uint8_t { kPreparing = 0, kReady = 1, kAsking = 2 };
 
@@ -91,7 +91,7 @@ class PermutedSession final : public Session {
           "(shoal prepare --anew)");
     }
     // Another shape: nothing leads there, and nothing is lost that the next state replaces.
-    if (!std::ranges::equal(saved.subspan(kShapeAt, kShapeBytes), ShapeBytes())) {
+    if (!std::ranges::equal(saved.subspan(kShapeAt, kStoredShapeBytes), ShapeBytes())) {
       return absl::OkStatus();
     }
     if (!Decode(saved[kPhaseAt], saved.subspan(kHeadBytes))) return Malformed();

@@ -23,7 +23,7 @@ namespace {
 constexpr absl::string_view kMagic = "SHOALTP2";
 constexpr size_t kIdBytes = sizeof(Digest);
 constexpr size_t kIdAt = 8, kTableAt = kIdAt + kIdBytes, kShapeAt = kTableAt + kIdBytes;
-constexpr size_t kShapeBytes = 8 + 3 * 4, kKeyAt = kShapeAt + kShapeBytes;
+constexpr size_t kStoredShapeBytes = 8 + 3 * 4, kKeyAt = kShapeAt + kStoredShapeBytes;
 constexpr size_t kKeyBytes = Seed::size(), kHeadBytes = kKeyAt + kKeyBytes;
 
 // A record of the journal is one of these bytes, and
@@ -78,7 +78,7 @@ class TreeSession final : public Session {
           "(shoal prepare --anew)");
     }
     // Another shape: nothing leads there, and nothing is lost that the next state replaces.
-    if (!std::ranges::equal(saved.subspan(kShapeAt, kShapeBytes), ShapeBytes())) {
+    if (!std::ranges::equal(saved.subspan(kShapeAt, kStoredShapeBytes), ShapeBytes())) {
       return absl::OkStatus();
     }
     Make(Seed(saved.subspan(kKeyAt, kKeyBytes)));

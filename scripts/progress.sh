@@ -1,0 +1,60 @@
+# To be sourced: how far a long command is, on standard error. On a terminal one line that changes; elsewhere a line a
+# minute, so that a log shows that something happens, and does not fill.
+
+progress_begin() { progress_what=$1 progress_start=$SECONDS progress_told=$SECONDS progress_shown=; }
+
+# progress_at DONE TOTAL [UNIT]: so much is done.
+progress_at() {
+  local done=$1 total=$2 unit=${3:-steps} spent=$((SECONDS - progress_start)) left='' line
+  [ "$total" -gt 0 ] || return 0
+  # The first ones tell little about the others.
+  if [ "$spent" -ge 10 ] && [ $((done * 20)) -ge "$total" ]; then
+    left=$((spent * (total - done) / done))
+    if [ "$left" -lt 50 ]; then left=', less than a minute left'; else left=", about $(((left + 30) / 60)) min left"; fi
+  fi
+  line="$progress_what: $done of $total $unit$left"
+  if [ -t 2 ]; then
+    printf '\r\033[K%.*s' "$((${COLUMNS:-80} - 1))" "$line" >&2
+    progress_shown=1
+  elif [ $((SECONDS - progress_told)) -ge 60 ]; then
+    printf '%s\n' "$line" >&2
+    progress_told=$SECONDS
+  fi
+}
+
+progress_end() { [ -z "$progress_shown" ] || printf '\r\033[K' >&2; }
+
+# progress_of_bazel WHAT: reads what Bazel says, and passes on what is no progress.
+progress_of_bazel() {
+  local line
+  progress_begin "$1"
+  while IFS= read -r line; do
+    if [[ $line =~ ^\[[0-9,]+\ /\ [0-9,]+\]\ ([0-9,]+)\ /\ ([0-9,]+)\ tests ]]; then
+      progress_at "${BASH_REMATCH[1]//,/}" "${BASH_REMATCH[2]//,/}" tests
+    elif [[ $line =~ ^\[([0-9,]+)\ /\ ([0-9,]+)\] ]]; then
+      progress_at "${BASH_REMATCH[1]//,/}" "${BASH_REMATCH[2]//,/}"
+    else
+      # Lines that Bazel writes over on a terminal.
+      [[ $line =~ ^(Loading:|Analyzing:|$) ]] || { progress_end; printf '%s\n' "$line"; }
+    fi
+  done
+  progress_end
+}
+# What makes Bazel say so without a terminal.
+bazel_progress=(--show_progress --show_progress_rate_limit=2 --curses=no --color=no)
+
+# progress_of_apt WHAT LOG: reads what apt-get says with APT::Status-Fd=1; what is no status goes to LOG. Downloading is
+# taken for the first half.
+progress_of_apt() {
+  local line kind percent
+  progress_begin "$1"
+  while IFS= read -r line; do
+    IFS=: read -r kind _ percent _ <<<"$line"
+    case $kind in
+      dlstatus) progress_at "$((${percent%%.*} / 2))" 100 percent ;;
+      pmstatus) progress_at "$((50 + ${percent%%.*} / 2))" 100 percent ;;
+      *) printf '%s\n' "$line" >>"$2" ;;
+    esac
+  done
+  progress_end
+}

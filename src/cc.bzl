@@ -1,0 +1,69 @@
+"""cc_library, cc_binary and cc_test as this project compiles them.
+
+Sources read a precompiled header (//third_party/prefix), and the sources of a library are compiled as one unit, one after
+the other: what they include is parsed, and what they use of templates is compiled, once. Names in their anonymous
+namespaces must therefore differ. Targets with `copts` of their own are compiled as they are.
+
+`--config=alone` leaves both away: every file compiles alone, with all that it includes.
+"""
+
+load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
+
+# A test's own file is compiled with less effort. What it calls is not; under sanitizers the checks stay.
+TEST_COPTS = select({
+    "//src:optimized": ["-O1"],
+    "//src:sanitized": ["-O0"],
+    "//conditions:default": [],
+})
+
+# gcc takes the parts of a unit for headers, whose classes must have no members of a type in an anonymous namespace.
+_UNIT_COPTS = ["-Wno-subobject-linkage"]
+
+def _unless_alone(values):
+    return select({
+        "//src:alone": [],
+        "//conditions:default": values,
+    })
+
+def _prefixed(prefix, arguments, options = []):
+    """Adds the precompiled header to a target's arguments."""
+    sources = arguments.get("srcs", [])
+    if arguments.get("copts") or (type(sources) == "list" and [source for source in sources if source.endswith(".c")]):
+        return arguments
+    arguments["copts"] = _unless_alone(["-include", "third_party/prefix/%s.h" % prefix, "-Winvalid-pch"] + options)
+    arguments["deps"] = arguments.get("deps", []) + _unless_alone(["//third_party/prefix:" + prefix])
+    return arguments
+
+def cc_library(name, srcs = [], **kwargs):
+    """As Bazel's. More than one source are compiled as one, NAME_unit.cc."""
+    sources = [source for source in srcs if source.endswith(".cc")]
+    options = []
+    if len(sources) > 1 and not kwargs.get("copts"):
+        native.genrule(
+            name = name + "_unit",
+            testonly = kwargs.get("testonly"),
+            srcs = sources,
+            outs = [name + "_unit.cc"],
+            # Messages, SHOAL_CHECK and debuggers name the source.
+            cmd = "for source in $(SRCS); do echo \"#line 1 \\\"$$source\\\"\"; cat $$source; done >$@",
+            visibility = ["//visibility:private"],
+        )
+        srcs = [source for source in srcs if source not in sources] + select({
+            "//src:alone": sources,
+            "//conditions:default": [name + "_unit.cc"],
+        })
+        options = _UNIT_COPTS
+    elif not sources:
+        _cc_library(name = name, srcs = srcs, **kwargs)
+        return
+    _cc_library(name = name, srcs = srcs, **_prefixed("library", kwargs, options))
+
+def cc_binary(name, **kwargs):
+    """As Bazel's."""
+    _cc_binary(name = name, **_prefixed("library", kwargs))
+
+def cc_test(name, **kwargs):
+    """As Bazel's, with TEST_COPTS."""
+    arguments = _prefixed("test", kwargs)
+    arguments["copts"] = arguments.get("copts", []) + TEST_COPTS
+    _cc_test(name = name, **arguments)
