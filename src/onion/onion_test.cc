@@ -16,6 +16,7 @@
 #include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/sanitized.h"
 #include "src/base/testing/test_random.h"
 #include "src/onion/testing/edge_points.h"
 #include "src/onion/testing/reference_hpke.h"
@@ -488,9 +489,7 @@ size_t LeftOnStack(BytesView secrets, const std::function<void()>& function) {
 }
 
 TEST(OnionTest, NothingOfABatchIsLeftOnTheStack) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep copies of their own";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitizers keep copies of their own";
   TestRandom random(29);
   constexpr size_t kOnions = 200, kLayers = 3;
   const Chain chain = MakeChain(random, kLayers + 1);

@@ -8,7 +8,7 @@
 namespace shoal::sim {
 namespace {
 
-constexpr Time kMinLatency = kMillisecond / 5, kMaxLatency = 10 * kMillisecond;
+constexpr Time kLeastLatency = kMillisecond / 5, kMostLatency = 10 * kMillisecond;
 constexpr Time kMaxSlow = 8 * kSecond;
 constexpr Time kMaxRepeatDelay = 10 * kSecond;
 // After a neighbour vanished without a word, until that is noticed (src/net).
@@ -37,7 +37,7 @@ struct Network::Pending {
   bool request_cut = false, answer_cut = false;
 };
 
-Time Network::Latency() { return rng_.Between(kMinLatency, kMaxLatency); }
+Time Network::Latency() { return rng_.Between(kLeastLatency, kMostLatency); }
 
 void Network::Complete(const PendingPointer& pending, absl::StatusOr<Answer> answer, Time delay) {
   auto shared = std::make_shared<absl::StatusOr<Answer>>(std::move(answer));

@@ -59,7 +59,7 @@ constexpr Time kWatcherCall = 70 * kSecond;
 constexpr char kTerms[] = "/sim/state/terms";
 // At a party of several machines: until the launcher hears that one has ended, and for which time
 // the others then may still erase (scripts/party-machines).
-constexpr Time kNoticed = 10 * kSecond, kKillAfter = 4 * kSecond;
+constexpr Time kEndNoticed = 10 * kSecond, kKillAfter = 4 * kSecond;
 
 // All randomness of simulated programs; a generator for tests.
 Rng* randomness = nullptr;
@@ -358,7 +358,7 @@ void Simulation::EndJob(PartyMachines& party) {
   };
   if (!party.ending) {
     party.ending = true;
-    const Time told = now() + rng_.Between(kMillisecond, kNoticed);
+    const Time told = now() + rng_.Between(kMillisecond, kEndNoticed);
     for (Node* const node : party.nodes) {
       if (down(node)) continue;
       Process* const process = node->process;

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/sanitized.h"
 #include "src/base/testing/test_random.h"
 
 namespace shoal::pir::sets {
@@ -45,7 +46,9 @@ class Tape final : public RandomSource {
 class Enumeration {
  public:
   Enumeration(const PermutedShape& shape, uint32_t queries)
-      : shape_(shape), queries_(queries), query_views_(Power(shape.chunk_rows, shape.chunks)) {
+      : shape_(shape),
+        queries_(kSanitized ? 1 : queries),
+        query_views_(Power(shape.chunk_rows, shape.chunks)) {
     for (uint64_t row = 0; row < shape.rows; ++row) {
       records_.push_back(static_cast<uint8_t>(1 << row));
     }
@@ -289,10 +292,11 @@ TEST(PermutedSetsTest, OneServersViewsHaveOneDistributionWhateverIsAsked) {
     return RelocatedEnumeration({.table = table, .places = places}, places - table.chunk_rows)
         .ExpectTheSameForAllRows();
   };
+  EXPECT_EQ(views({.rows = 5, .record_bytes = 1, .chunks = 2, .chunk_rows = 3}, 4), 16u);
+  if (kSanitized) return;
   // Each of two offsets or nothing, in two chunks, and the same again.
   EXPECT_EQ(views({.rows = 4, .record_bytes = 1, .chunks = 2, .chunk_rows = 2}, 4), 81u);
   EXPECT_EQ(views({.rows = 3, .record_bytes = 1, .chunks = 2, .chunk_rows = 2}, 4), 81u);
-  EXPECT_EQ(views({.rows = 5, .record_bytes = 1, .chunks = 2, .chunk_rows = 3}, 4), 16u);
   EXPECT_EQ(views({.rows = 2, .record_bytes = 1, .chunks = 2, .chunk_rows = 1}, 4), 64u);
 }
 
