@@ -39,7 +39,8 @@ SETTINGS
 # Runs the ceremony of one party until it is not killed any more: the first time after no time, then a little later.
 patient() {
   local wait
-  for wait in 0.001 0.003 0.01 0.03; do (timeout -s KILL "$wait" shoal ceremony "$@" >said 2>&1 || true) 2>/dev/null; done
+  # In the foreground `timeout` waits for what it has killed, whose lock is gone only then.
+  for wait in 0.001 0.003 0.01 0.03; do (timeout --foreground -s KILL "$wait" shoal ceremony "$@" >said 2>&1 || true) 2>/dev/null; done
   shoal ceremony "$@" >said 2>&1 || fail "ceremony $*: $(cat said)"
 }
 for party in "${parties[@]}"; do

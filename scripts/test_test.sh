@@ -4,12 +4,13 @@ set -euo pipefail
 fail() { echo "test_test: $*" >&2; exit 1; }
 tree=$TEST_TMPDIR/tree
 mkdir -p "$tree/scripts" "$tree/bin" "$tree/logs/one" "$tree/logs/two"
-cp -L scripts/test "$tree/scripts/test"
+cp -L scripts/test scripts/progress.sh "$tree/scripts/"
 printf '#!/bin/sh\n' >"$tree/scripts/setup"
 cat >"$tree/bin/bazel" <<'END'
 #!/usr/bin/env bash
 case $1 in
-  info) echo "$LOGS" ;;
+  info) case $2 in server_pid) echo 1 ;; *) echo "$LOGS" ;; esac ;;
+  build) echo "[1,234 / 2,345] Compiling something"; printf 'build %s\n' "$*" ;;
   test) [ -z "${BAZEL_SAYS:-}" ] || printf '%s\n' "$BAZEL_SAYS" "$@"; echo "Executed 1 out of 9 tests: $WORDS."; exit "$BAZEL_CODE" ;;
 esac
 END
@@ -29,6 +30,13 @@ has() { grep -qxF -- "$1" <<<"$said" || fail "no line '$1': $said"; }
 unset SHOAL_NAMESPACES
 ran 0
 last '27 passed, 0 failed'
+# All is built before anything is tested, and what took how long is said.
+[ "$(grep -c '^build build ' <<<"$said")" -eq 3 ] || fail "not three builds: $said"
+for phase in 'installing' 'building (opt)' 'building (asan)' 'building (tsan)' 'testing (opt)' 'testing (asan)' 'testing (tsan)' 'all'; do
+  grep -qE "^took: ${phase//[()]/.}: [0-9]+:[0-9][0-9]" <<<"$said" || fail "no time of $phase: $said"
+done
+# What Bazel says of its progress is told as such, and a line a minute at most.
+! grep -q 1,234 <<<"$said" || fail "progress is passed on: $said"
 words='7 tests pass, 1 fails to build and 1 fails locally' bazel_code=3 ran 3 --config=opt
 last '7 passed, 2 failed'
 words='' bazel_code=1 ran 1 --config=opt

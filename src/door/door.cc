@@ -9,16 +9,27 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "boost/asio.hpp"
-#include "boost/beast/core.hpp"
-#include "boost/beast/http.hpp"
-#include "boost/beast/websocket.hpp"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/ssl/context.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/beast/http/buffer_body.hpp"
+#include "boost/beast/http/empty_body.hpp"
+#include "boost/beast/http/parser.hpp"
 #include "src/base/status_macros.h"
+#include "src/door/frontend_links.h"
 #include "src/door/ohttp_pipe.h"
 #include "src/door/rate.h"
-#include "src/door/web_stream.h"
+#include "src/door/web_socket.h"
+#include "src/net/await.h"
+#include "src/net/http.h"
 #include "src/net/listener.h"
+#include "src/net/web_stream.h"
 #include "src/parallel/mutex.h"
+
+// With sanitizers gcc 12 inlines how a coroutine's frame is allocated, but not how it is freed, and
+// takes the two for a mismatch.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 namespace shoal::door {
 namespace {
@@ -26,7 +37,6 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
-namespace websocket = boost::beast::websocket;
 using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 using wire::FrameType;
@@ -48,7 +58,8 @@ constexpr char kChallengePath[] = "/v1/token-challenge";
 constexpr char kOhttpPath[] = "/v1/ohttp";
 constexpr char kOhttpKeysPath[] = "/v1/ohttp-keys";
 
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
+// Without the body.
+using Response = http::response<http::empty_body>;
 
 absl::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -160,7 +171,8 @@ struct Door::State : net::Listener {
 // that sends faster, or reads slower, waits for itself.
 class Door::State::Session : public net::Listener::Session {
  public:
-  using WebSocket = websocket::stream<WebStream&>;
+  using Request = WebSocket::Request;
+  using Parser = http::request_parser<http::buffer_body>;
 
   Session(State& door, uint64_t number, net::Places::Place place, bool is_proxy, tcp::socket socket)
       : net::Listener::Session(door.shared_from_this(), number, socket.get_executor()),
@@ -246,8 +258,7 @@ class Door::State::Session : public net::Listener::Session {
   }
 
   // Welcomes the peer of a request with this head, or says why not.
-  template <typename Head>
-  std::optional<No> Admit(const Head& head) {
+  std::optional<No> Admit(const Request& head) {
     if (is_proxy_) {
       std::string forwarded;
       for (auto [at, end] = head.equal_range("X-Forwarded-For"); at != end; ++at) {
@@ -304,7 +315,7 @@ class Door::State::Session : public net::Listener::Session {
                                self.spending_.cancel();
                              });
                            });
-    while (!spent_.has_value() && !closed()) co_await spending_.async_wait(kUse);
+    while (!spent_.has_value() && !closed()) co_await spending_.async_wait(net::kAwait);
     if (!spent_.has_value()) co_return NoRoom();
     if (spent_->ok()) {
       ++figures().tokens;
@@ -332,10 +343,10 @@ class Door::State::Session : public net::Listener::Session {
   // Serves one request. False if the connection ends with it.
   asio::awaitable<bool> ServeOne() {
     Deadline(place_.welcome() ? options().idle_timeout : options().first_request_timeout);
-    http::request_parser<http::buffer_body> parser;
+    Parser parser;
     parser.header_limit(kMaxHeadBytes);
     parser.body_limit(options().ohttp_socket.empty() ? kMaxMessageBytes : kMaxEncapsulatedBytes);
-    const auto [error, size] = co_await http::async_read_header(stream_, buffer_, parser, kUse);
+    const auto error = co_await net::ReadHead(stream_, buffer_, parser);
     if (error) {
       if (error == http::error::end_of_stream || closed()) co_return false;
       if (error == http::error::body_limit || error == http::error::header_limit) {
@@ -347,7 +358,7 @@ class Door::State::Session : public net::Listener::Session {
       }
       co_return false;
     }
-    const auto& head = parser.get();
+    const Request& head = parser.get();
     // Of this request alone.
     allow_origin_ = std::string(View(head[http::field::origin]));
     std::optional<No> no = Admit(head);
@@ -358,7 +369,7 @@ class Door::State::Session : public net::Listener::Session {
     }
     const absl::string_view target = View(head.target());
     const absl::string_view path = target.substr(0, target.find('?'));
-    if (path == kSocketPath && websocket::is_upgrade(head)) {
+    if (path == kSocketPath && WebSocket::IsUpgrade(head)) {
       no = Welcome();
       if (!no && buffer_.size() > 0) no = Malformed("bytes before the WebSocket is open");
       if (no) {
@@ -392,9 +403,9 @@ class Door::State::Session : public net::Listener::Session {
       }
     }
     if (path == kChallengePath && head.method() == http::verb::get && options().tokens != nullptr) {
-      http::response<http::vector_body<uint8_t>> response(http::status::unauthorized, 11);
+      Response response(http::status::unauthorized, 11);
       response.set(http::field::www_authenticate, options().tokens->challenges());
-      co_return co_await Respond(response, head.keep_alive());
+      co_return co_await Respond(response, {}, head.keep_alive());
     }
     if (path == kOhttpPath && head.method() == http::verb::post &&
         !options().ohttp_socket.empty()) {
@@ -419,11 +430,11 @@ class Door::State::Session : public net::Listener::Session {
       co_return co_await ServeOhttpKeys(head.keep_alive());
     }
     if (path == kCallPath && head.method() == http::verb::options) {
-      http::response<http::vector_body<uint8_t>> response(http::status::no_content, 11);
+      Response response(http::status::no_content, 11);
       response.set(http::field::access_control_allow_methods, "POST");
       response.set(http::field::access_control_allow_headers, "content-type, authorization");
       response.set(http::field::access_control_max_age, "86400");
-      co_return co_await Respond(response, head.keep_alive());
+      co_return co_await Respond(response, {}, head.keep_alive());
     }
     const bool known = path == kCallPath || path == kSocketPath;
     No unknown = Malformed(absl::StrCat("this door has POST ", kCallPath, ", a WebSocket at ",
@@ -443,7 +454,7 @@ class Door::State::Session : public net::Listener::Session {
     return paths;
   }
 
-  asio::awaitable<bool> ServeCall(http::request_parser<http::buffer_body>& parser) {
+  asio::awaitable<bool> ServeCall(Parser& parser) {
     const bool keep_alive = parser.get().keep_alive();
     const std::string authorization(View(parser.get()[http::field::authorization]));
     const auto wait = TakeRequest();
@@ -453,8 +464,9 @@ class Door::State::Session : public net::Listener::Session {
       co_return false;
     }
     if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-      http::response<http::empty_body> go_on(http::status::continue_, 11);
-      const auto [unsent, n] = co_await http::async_write(stream_, go_on, kUse);
+      const Response go_on(http::status::continue_, 11);
+      const std::string line = net::HeadOf(go_on);
+      const auto unsent = co_await stream_.Write(line, {});
       if (unsent) co_return false;
     }
     Message message;
@@ -469,15 +481,13 @@ class Door::State::Session : public net::Listener::Session {
     }
     absl::StatusOr<Bytes> answer = co_await Forward(message);
     if (closed()) co_return false;
-    http::response<http::vector_body<uint8_t>> response(http::status::ok, 11);
-    if (answer.ok()) {
-      response.body() = *std::move(answer);
-    } else {
+    Response response(http::status::ok, 11);
+    if (!answer.ok()) {
       response.result(http::status::service_unavailable);
       response.set(http::field::retry_after, "1");
-      response.body() = ErrorFrame(answer.status());
     }
-    const bool sent = co_await Respond(response, keep_alive);
+    const Bytes body = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
+    const bool sent = co_await Respond(response, body, keep_alive);
     Release();
     co_return sent;
   }
@@ -485,8 +495,7 @@ class Door::State::Session : public net::Listener::Session {
   // Takes the next bytes of a body, or says why not.
   using Sink = std::function<std::optional<No>(BytesView)>;
   // False if the connection has ended.
-  asio::awaitable<bool> ReadBody(http::request_parser<http::buffer_body>& parser, const Sink& sink,
-                                 std::optional<No>& no) {
+  asio::awaitable<bool> ReadBody(Parser& parser, const Sink& sink, std::optional<No>& no) {
     const Clock::time_point start = Clock::now();
     size_t taken = 0;
     Bytes piece(kPieceBytes);
@@ -495,7 +504,7 @@ class Door::State::Session : public net::Listener::Session {
       parser.get().body().data = piece.data();
       parser.get().body().size = piece.size();
       parser.get().body().more = true;
-      const auto [error, n] = co_await http::async_read(stream_, buffer_, parser, kUse);
+      const auto error = co_await net::ReadRequest(stream_, buffer_, parser);
       if (error == http::error::body_limit) {
         no = TooLarge("the request is too large");
       } else if (error && error != http::error::need_buffer) {
@@ -525,14 +534,13 @@ class Door::State::Session : public net::Listener::Session {
       co_await Refuse(no);
       co_return false;
     }
-    http::response<http::vector_body<uint8_t>> response(http::status::ok, 11);
+    Response response(http::status::ok, 11);
     response.set(http::field::content_type, "application/ohttp-keys");
-    response.body() = *keys;
-    co_return co_await Respond(response, keep_alive);
+    co_return co_await Respond(response, *keys, keep_alive);
   }
 
   // What a relay brings. The door sees the relay's address, and nothing of the client's.
-  asio::awaitable<bool> ServeOhttp(http::request_parser<http::buffer_body>& parser) {
+  asio::awaitable<bool> ServeOhttp(Parser& parser) {
     const bool keep_alive = parser.get().keep_alive();
     const auto wait = TakeRequest();
     Bytes request;
@@ -565,11 +573,10 @@ class Door::State::Session : public net::Listener::Session {
       co_await Refuse(*no);
       co_return false;
     }
-    http::response<http::vector_body<uint8_t>> response(http::status::ok, 11);
+    Response response(http::status::ok, 11);
     response.set(http::field::content_type, "message/ohttp-res");
     if (!opened->sealed.empty()) {
-      response.body() = opened->sealed;
-      co_return co_await Respond(response, keep_alive);
+      co_return co_await Respond(response, opened->sealed, keep_alive);
     }
     Message message;
     std::optional<No> inner = Take(opened->frame, message);
@@ -597,8 +604,7 @@ class Door::State::Session : public net::Listener::Session {
       co_await Refuse(away);
       co_return false;
     }
-    response.body() = *std::move(sealed);
-    const bool sent = co_await Respond(response, keep_alive);
+    const bool sent = co_await Respond(response, *sealed, keep_alive);
     Release();
     co_return sent;
   }
@@ -620,8 +626,7 @@ class Door::State::Session : public net::Listener::Session {
             static_cast<int>(seconds)};
   }
 
-  template <typename Response>
-  asio::awaitable<bool> Respond(Response& response, bool keep_alive) {
+  asio::awaitable<bool> Respond(Response& response, BytesView body, bool keep_alive) {
     if (!allow_origin_.empty()) {
       response.set(http::field::access_control_allow_origin, allow_origin_);
       response.set(http::field::access_control_expose_headers, "retry-after, www-authenticate");
@@ -629,47 +634,42 @@ class Door::State::Session : public net::Listener::Session {
     response.set(http::field::vary, "Origin");
     response.set(http::field::cache_control, "no-store");
     response.set("X-Content-Type-Options", "nosniff");
-    if (!response.body().empty() && response.count(http::field::content_type) == 0) {
+    if (!body.empty() && response.count(http::field::content_type) == 0) {
       response.set(http::field::content_type, "application/octet-stream");
     }
     response.keep_alive(keep_alive);
-    response.prepare_payload();
-    Progress(Clock::now(), response.body().size());
-    const auto [error, n] = co_await http::async_write(stream_, response, kUse);
+    response.content_length(body.size());
+    Progress(Clock::now(), body.size());
+    const std::string head = net::HeadOf(response);
+    const auto error = co_await stream_.Write(head, body);
     co_return !error && keep_alive;
   }
 
   // Says why, and ends the connection.
   asio::awaitable<void> Refuse(const No& no) {
     figures().Refuse(no.why);
-    http::response<http::vector_body<uint8_t>> response(no.status, 11);
+    Response response(no.status, 11);
     if (no.retry_after_s > 0) {
       response.set(http::field::retry_after, std::to_string(no.retry_after_s));
     }
     if (no.status == http::status::unauthorized) {
       response.set(http::field::www_authenticate, options().tokens->challenges());
     }
-    response.body() = ErrorFrame(no.error);
-    co_await Respond(response, /*keep_alive=*/false);
+    const Bytes body = ErrorFrame(no.error);
+    co_await Respond(response, body, /*keep_alive=*/false);
     lingers_ = true;
     co_await Linger(options().progress_timeout);
   }
 
   // --- WebSocket ---
 
-  template <typename Head>
-  asio::awaitable<void> ServeSocket(const Head& head) {
-    WebSocket ws(stream_);
-    ws.read_message_max(0);  // Message says how long one may be
-    ws.binary(true);
-    // An answer is one frame of WebSocket's as well.
-    ws.auto_fragment(false);
+  asio::awaitable<void> ServeSocket(const Request& head) {
     int controls = 0;
-    ws.control_callback([&](websocket::frame_type, beast::string_view) {
+    WebSocket ws(stream_, [&] {
       if (++controls > kMostControls) Close();
     });
     Deadline(options().progress_timeout);
-    const auto [refused] = co_await ws.async_accept(head, kUse);
+    const auto refused = co_await ws.Accept(head);
     if (refused) co_return;
     is_socket_ = true;
     ++figures().web_sockets;
@@ -720,11 +720,8 @@ class Door::State::Session : public net::Listener::Session {
       co_return co_await WriteMessage(ws, bytes);
     }
     paid_bytes_ += options().token_onion_bytes;
-    ws.text(true);
     const Bytes ok = ToBytes(AsBytes("ok"));
-    const bool written = co_await WriteMessage(ws, ok);
-    ws.binary(true);
-    co_return written;
+    co_return co_await WriteMessage(ws, ok, WebSocket::Kind::kText);
   }
 
   // Reads a frame, or with tokens a text. False if the connection has ended.
@@ -734,8 +731,7 @@ class Door::State::Session : public net::Listener::Session {
     Bytes piece(kPieceBytes);
     Clock::time_point start = Clock::time_point::max();
     do {
-      const auto [error, n] =
-          co_await ws.async_read_some(asio::buffer(piece.data(), piece.size()), kUse);
+      const auto [error, n] = co_await ws.ReadSome(piece);
       if (error) co_return false;
       if (start == Clock::time_point::max()) start = Clock::now();
       Progress(start, message.size());
@@ -767,14 +763,15 @@ class Door::State::Session : public net::Listener::Session {
       if (wait == Clock::duration::zero()) co_return true;
       figures().Refuse(Refusal::kTooFast);
       pause_.expires_after(std::min<Clock::duration>(wait, kLongestPause));
-      co_await pause_.async_wait(kUse);
+      co_await pause_.async_wait(net::kAwait);
       if (closed()) co_return false;
     }
   }
 
-  asio::awaitable<bool> WriteMessage(WebSocket& ws, const Bytes& bytes) {
+  asio::awaitable<bool> WriteMessage(WebSocket& ws, const Bytes& bytes,
+                                     WebSocket::Kind kind = WebSocket::Kind::kBinary) {
     Progress(Clock::now(), bytes.size());
-    const auto [error, n] = co_await ws.async_write(asio::buffer(bytes.data(), bytes.size()), kUse);
+    const auto error = co_await ws.Write(bytes, kind);
     co_return !error;
   }
 
@@ -785,7 +782,7 @@ class Door::State::Session : public net::Listener::Session {
     Deadline(kLinger);
     lingers_ = true;
     // Reads and drops what comes, until the peer closes as well.
-    (void)co_await ws.async_close(websocket::close_code::policy_error, kUse);
+    (void)co_await ws.Refuse();
   }
 
   // --- the frontend ---
@@ -822,7 +819,7 @@ class Door::State::Session : public net::Listener::Session {
   const bool is_proxy_;
   net::Places::Place place_;
   std::optional<net::Places::Place> visitor_;  // over a proxy
-  WebStream stream_;
+  net::WebStream stream_;
   beast::flat_buffer buffer_{2 * kMaxHeadBytes};
   asio::steady_timer pause_;
   asio::steady_timer spending_;

@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/address_block.h"
 #include "src/door/figures.h"
-#include "src/door/frontend_links.h"
+#include "src/door/frontend_options.h"
 #include "src/door/rules.h"
 #include "src/door/spent_tokens.h"
 #include "src/door/tokens.h"
@@ -34,7 +34,7 @@ class Door {
     std::string address;  // host:port; port 0 takes a free one
     // Without a certificate the door speaks plain HTTP.
     net::Identity identity = {};
-    FrontendLinks::Options frontend;
+    FrontendOptions frontend;
     OriginRules origins = {};
     // Their clients' addresses are in X-Forwarded-For.
     AddressRanges proxies = {};

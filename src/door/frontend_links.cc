@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/connect.hpp"
+#include "boost/asio/use_awaitable.hpp"
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
 #include "src/door/rules.h"
@@ -39,7 +42,7 @@ absl::StatusOr<std::unique_ptr<FrontendLinks>> FrontendLinks::Create(Options opt
       new FrontendLinks(std::move(options), std::move(context), io, figures));
 }
 
-FrontendLinks::FrontendLinks(Options options, std::unique_ptr<asio::ssl::context> context,
+FrontendLinks::FrontendLinks(Options options, std::shared_ptr<asio::ssl::context> context,
                              asio::io_context* io, Figures* figures)
     : options_(std::move(options)), context_(std::move(context)), io_(io), figures_(figures) {}
 

@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "boost/asio.hpp"
-#include "boost/asio/ssl.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ssl/context.hpp"
 #include "src/base/bytes.h"
 #include "src/door/figures.h"
+#include "src/door/frontend_options.h"
 #include "src/net/tls_stream.h"
 #include "src/parallel/mutex.h"
 #include "src/wire/frame.h"
@@ -24,14 +26,7 @@ namespace shoal::door {
 // whichever client; it says nothing of clients. Thread-safe; must outlive its calls.
 class FrontendLinks {
  public:
-  struct Options {
-    std::string address;  // host:port
-    Digest pin;           // of the frontend's certificate
-    size_t max_links = 1024;
-    // After which a connection without a request is not used again. The frontend's own limit is
-    // five minutes.
-    std::chrono::seconds rest{60};
-  };
+  using Options = FrontendOptions;
   // One call, for whoever may want to end it.
   class Call {
    public:
@@ -66,7 +61,7 @@ class FrontendLinks {
     Clock::time_point since;
   };
 
-  FrontendLinks(Options options, std::unique_ptr<boost::asio::ssl::context> context,
+  FrontendLinks(Options options, std::shared_ptr<boost::asio::ssl::context> context,
                 boost::asio::io_context* io, Figures* figures);
   // A connection that rests, or nothing.
   Stream TakeIdle() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -77,7 +72,7 @@ class FrontendLinks {
       const std::function<bool(uint64_t)>& claim);
 
   const Options options_;
-  const std::unique_ptr<boost::asio::ssl::context> context_;
+  const std::shared_ptr<boost::asio::ssl::context> context_;
   boost::asio::io_context* const io_;
   Figures* const figures_;
   Mutex mutex_;

@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/read.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/write.hpp"
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
 #include "src/net/await.h"

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "boost/asio.hpp"
+#include "boost/asio/any_io_executor.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/local/stream_protocol.hpp"
 #include "src/base/bytes.h"
 #include "src/door/rules.h"
 

@@ -13,7 +13,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "boost/asio.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/local/stream_protocol.hpp"
 #include "spdlog/spdlog.h"
 #include "src/base/clock.h"
 #include "src/base/status_macros.h"
@@ -68,7 +69,7 @@ absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now
 }
 
 // Whether the frontend answers.
-absl::Status Probe(const FrontendLinks::Options& frontend) {
+absl::Status Probe(const FrontendOptions& frontend) {
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<net::Connection> connection,
       net::Connection::Connect(
@@ -153,7 +154,7 @@ absl::Status Serve(const DoorConfig& config, bool checks, const sigset_t& signal
   if (checks) return Check(config, options);
   TakeDescriptors(options.max_connections + options.max_newcomers + options.frontend.max_links);
   options.identity = certificate.identity();
-  const FrontendLinks::Options frontend = options.frontend;
+  const FrontendOptions frontend = options.frontend;
 
   Figures figures;
   std::atomic<uint64_t> expires_s = certificate.expires_s();

@@ -2,7 +2,8 @@
 #ifndef SHOAL_SRC_NET_AWAIT_H_
 #define SHOAL_SRC_NET_AWAIT_H_
 
-#include "boost/asio.hpp"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/use_awaitable.hpp"
 
 namespace shoal::net {
 

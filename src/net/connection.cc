@@ -4,7 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "boost/asio.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/connect.hpp"
+#include "boost/asio/error.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ssl/context.hpp"
+#include "boost/asio/ssl/error.hpp"
 #include "src/base/status_macros.h"
 #include "src/net/tls_stream.h"
 

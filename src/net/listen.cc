@@ -1,7 +1,7 @@
 #include "src/net/listen.h"
 
 #include "absl/strings/str_cat.h"
-#include "boost/asio.hpp"
+#include "boost/asio/error.hpp"
 #include "src/base/status_macros.h"
 #include "src/net/tls.h"
 #include "src/storage/file.h"

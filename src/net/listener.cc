@@ -8,6 +8,12 @@
 #include <exception>
 #include <future>
 
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/buffer.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/detached.hpp"
+#include "boost/asio/strand.hpp"
+#include "boost/asio/use_awaitable.hpp"
 #include "src/base/bytes.h"
 #include "src/base/status_macros.h"
 #include "src/net/await.h"

@@ -15,7 +15,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "boost/asio.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
 #include "src/base/address_block.h"
 #include "src/parallel/mutex.h"
 

@@ -4,12 +4,19 @@
 #include <thread>
 #include <utility>
 
-#include "boost/asio.hpp"
-#include "boost/beast/core.hpp"
-#include "boost/beast/http.hpp"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/detached.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/beast/http/empty_body.hpp"
+#include "boost/beast/http/parser.hpp"
 #include "src/base/status_macros.h"
 #include "src/net/await.h"
+#include "src/net/http.h"
 #include "src/net/listen.h"
+#include "src/net/web_stream.h"
 
 namespace shoal::net {
 namespace {
@@ -26,6 +33,17 @@ Page Refusal(http::status status, std::string why) {
   return {.status = static_cast<unsigned>(status), .body = std::move(why) + "\n"};
 }
 
+struct PageConnection {
+  explicit PageConnection(tcp::socket socket) : stream(std::move(socket), /*context=*/nullptr) {}
+  void Cut() {
+    late = true;
+    beast_close_socket(stream);
+  }
+
+  WebStream stream;
+  bool late = false;  // its time is up
+};
+
 }  // namespace
 
 // All of it runs on `thread`, which ends before the members do.
@@ -34,7 +52,7 @@ struct PageServer::State {
 
   asio::awaitable<void> Accept();
   asio::awaitable<void> Serve(tcp::socket socket);
-  asio::awaitable<void> Exchange(beast::tcp_stream& stream);
+  asio::awaitable<void> Exchange(PageConnection& connection);
   Page PageFor(const http::request<http::empty_body>& request) const;
 
   const Options options;
@@ -66,38 +84,42 @@ asio::awaitable<void> PageServer::State::Accept() {
 asio::awaitable<void> PageServer::State::Serve(tcp::socket socket) {
   ++connections;
   try {
-    beast::tcp_stream stream(std::move(socket));
-    stream.expires_after(options.timeout);
-    co_await Exchange(stream);
+    const auto connection = std::make_shared<PageConnection>(std::move(socket));
+    asio::steady_timer watchdog(io, options.timeout);
+    watchdog.async_wait([weak = std::weak_ptr(connection)](const boost::system::error_code& off) {
+      if (const auto alive = weak.lock(); alive != nullptr && !off) alive->Cut();
+    });
+    co_await Exchange(*connection);
   } catch (const std::exception&) {
     // Most likely memory is short. This connection ends, and no other.
   }
   --connections;
 }
 
-asio::awaitable<void> PageServer::State::Exchange(beast::tcp_stream& stream) {
+asio::awaitable<void> PageServer::State::Exchange(PageConnection& connection) {
   beast::flat_buffer buffer(kMaxRequestBytes);
   http::request_parser<http::empty_body> parser;
   parser.header_limit(kMaxRequestBytes);
   parser.body_limit(0);
-  const auto [error, size] = co_await http::async_read(stream, buffer, parser, kAwait);
-  if (error == beast::error::timeout || error == http::error::end_of_stream) co_return;
+  const auto error = co_await ReadRequest(connection.stream, buffer, parser);
+  if (connection.late || error == http::error::end_of_stream) co_return;
   const Page page =
       error ? Refusal(http::status::bad_request, error.message()) : PageFor(parser.get());
-  http::response<http::string_body> response;
+  http::response<http::empty_body> response;
   response.version(11);
   response.result(page.status);
   response.set(http::field::content_type, page.content_type);
   response.set(http::field::cache_control, "no-store");
   response.keep_alive(false);
-  response.body() = page.body;
-  response.prepare_payload();
-  // With the length of the body that GET would get.
-  if (!error && parser.get().method() == http::verb::head) response.body().clear();
+  // Of the body that GET would get.
+  response.content_length(page.body.size());
+  const bool head_alone = !error && parser.get().method() == http::verb::head;
+  const std::string head = HeadOf(response);
+  const BytesView body = head_alone ? BytesView() : AsBytes(page.body);
   // Whoever does not take it has hung up.
-  (void)co_await http::async_write(stream, response, kAwait);
+  (void)co_await connection.stream.Write(head, body);
   boost::system::error_code closed;
-  stream.socket().shutdown(tcp::socket::shutdown_send, closed);
+  connection.stream.socket().shutdown(tcp::socket::shutdown_send, closed);
 }
 
 Page PageServer::State::PageFor(const http::request<http::empty_body>& request) const {

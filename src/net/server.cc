@@ -5,7 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include "boost/asio.hpp"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/ssl/context.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/use_awaitable.hpp"
 #include "src/base/status_macros.h"
 #include "src/net/await.h"
 #include "src/net/listener.h"
@@ -56,7 +59,7 @@ struct Server::State : Listener {
   const Options options;
   const Handler handler;
   Places places;
-  std::unique_ptr<asio::ssl::context> context;
+  std::shared_ptr<asio::ssl::context> context;
   std::atomic<uint64_t> received = 0, sent = 0;
 };
 

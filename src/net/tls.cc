@@ -8,13 +8,16 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "boost/asio/buffer.hpp"
+#include "boost/asio/ssl/context.hpp"
+#include "boost/asio/ssl/verify_context.hpp"
 
 namespace shoal::net {
 namespace ssl = boost::asio::ssl;
 
-absl::StatusOr<std::unique_ptr<ssl::context>> MakeContext(bool server, const Identity* identity) {
+absl::StatusOr<std::shared_ptr<ssl::context>> MakeContext(bool server, const Identity* identity) {
   auto context =
-      std::make_unique<ssl::context>(server ? ssl::context::tls_server : ssl::context::tls_client);
+      std::make_shared<ssl::context>(server ? ssl::context::tls_server : ssl::context::tls_client);
   SSL_CTX* raw = context->native_handle();
   if (SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_max_proto_version(raw, TLS1_3_VERSION) != 1) {

@@ -9,8 +9,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "boost/asio/ssl.hpp"
 #include "src/base/bytes.h"
+
+// Declared alone, as whoever needs no more than an address or an identity would wait for all of
+// asio's headers. Who looks into a context includes
+// boost/asio/ssl/context.hpp.
+namespace boost::asio::ssl {
+class context;
+}  // namespace boost::asio::ssl
+struct ssl_st;  // OpenSSL's SSL
 
 namespace shoal::net {
 
@@ -25,12 +32,12 @@ struct Identity {
 // would link a client's connections), no renegotiation. A client's accepts any certificate, as
 // connections compare its digest after the handshake. `identity` may be null for a client that has
 // none. INVALID_ARGUMENT if certificate and key do not fit.
-absl::StatusOr<std::unique_ptr<boost::asio::ssl::context>> MakeContext(bool server,
+absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> MakeContext(bool server,
                                                                        const Identity* identity);
 
 // SHA-256 of the DER encoding of the peer's certificate, after the handshake. NOT_FOUND if it
 // showed none.
-absl::StatusOr<Digest> PeerCertificateSha256(SSL* ssl);
+absl::StatusOr<Digest> PeerCertificateSha256(ssl_st* ssl);
 
 // "127.0.0.1:7000", "[::1]:7000", "example.org:7000". INVALID_ARGUMENT otherwise.
 struct HostPort {

@@ -10,6 +10,13 @@
 #include <new>
 #include <utility>
 
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/buffer.hpp"
+#include "boost/asio/error.hpp"
+#include "boost/asio/ssl/context.hpp"
+#include "boost/asio/ssl/error.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/write.hpp"
 #include "openssl/err.h"
 #include "src/base/check.h"
 #include "src/net/await.h"

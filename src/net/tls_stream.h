@@ -7,12 +7,18 @@
 #ifndef SHOAL_SRC_NET_TLS_STREAM_H_
 #define SHOAL_SRC_NET_TLS_STREAM_H_
 
+#include <openssl/ssl.h>
+
 #include <chrono>
 #include <memory>
 
-#include "boost/asio.hpp"
-#include "boost/asio/ssl.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/ip/tcp.hpp"
 #include "src/base/bytes.h"
+
+namespace boost::asio::ssl {
+class context;
+}  // namespace boost::asio::ssl
 
 namespace shoal::net {
 

@@ -1,5 +1,6 @@
-// Whether this test runs under a sanitizer, which takes ten times as long and finds nothing new where the same code
-// runs a million times: enumerations and statistics are whole in the other builds alone.
+// Whether this test runs under a sanitizer, which takes ten times as long and finds nothing new
+// where the same code runs a million times: enumerations and statistics are whole in the other
+// builds alone.
 #ifndef SHOAL_SRC_BASE_TESTING_SANITIZED_H_
 #define SHOAL_SRC_BASE_TESTING_SANITIZED_H_
 
