@@ -42,6 +42,10 @@ std::vector<uint32_t> Sorted(std::vector<uint32_t> items) {
   return items;
 }
 
+BytesView BytesOf(std::span<const uint32_t> rows) {
+  return {reinterpret_cast<const uint8_t*>(rows.data()), rows.size_bytes()};
+}
+
 std::string RoundName(const HeldRound& held) { return absl::StrCat("round ", held.counter()); }
 
 }  // namespace
@@ -488,6 +492,7 @@ absl::StatusOr<HeldRound*> ChainClient::PrepareOnions(const round::Round& round,
   }
   HeldRound* const held = state.FindRound(round.id());
   SHOAL_CHECK(!held->over && held->rows.empty());  // its seed is wiped, or its slots carry rows
+  held->for_lookup = !options_.term;
   if (held->onions() < slots) {
     // What an earlier run cut stays as it is.
     const std::vector<OnionSubmission> more =
@@ -585,6 +590,12 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
           options_.timeout_s, " seconds", refusal.empty() ? "" : "; the last one refused: ",
           refusal, out_of_terms ? kOutOfTerms : ""));
     }
+    // The wait may be over that kept this lookup out of a term's round in which it holds slots.
+    if (!options_.term && !only_new_rounds && now_s >= asked_from_s + kOutOfTermsS) {
+      SHOAL_ASSIGN_OR_RETURN(const std::optional<Digest> unused, FindUnused(slots, asked_from_s));
+      if (unused) return *unused;
+      WaitForAnyRound(deadline_s);
+    }
     if (!std::exchange(told, true)) {
       options_.term
           ? environment_.Wait("waiting for a round with a term", deadline_s)
@@ -641,7 +652,8 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
   uint32_t usable = queries == 0 ? 0 : division.rounds();
   for (const HeldRound& held : state.rounds) {
     if (!held.IsIdle()) continue;
-    if (usable > 0 && held.slots() >= division.in_each) {
+    if (usable > 0 && held.slots() >= division.in_each &&
+        Suits(held, environment_.clock->NowSeconds())) {
       --usable;
     } else {
       ledger.AddIdleRound(held.header.header().noise().delta());
@@ -690,31 +702,65 @@ std::vector<ChainClient::Portion> ChainClient::PartsOf(const Division& division,
 // The digest by which the state knows what a round is for. A lookup for other rows does not match,
 // even if some are the same, and neither does another part of the same lookup, which may be for no
 // row but padding.
-Digest ChainClient::WantedDigest(const HeldRound& held, const Portion& part) {
-  const BytesView rows(reinterpret_cast<const uint8_t*>(part.lookup.data()),
-                       part.lookup.size_bytes());
-  if (part.parts == 1) {
-    return Transcript("shoal client wanted v1", held.master.view()).Blob(rows).Finish();
-  }
-  return Transcript("shoal client wanted part v1", held.master.view())
-      .Blob(rows)
+// Nor does a lookup of the other kind: a term's round answers the watch that has enrolled in it.
+Digest ChainClient::WantedDigest(const HeldRound& held, const Portion& part) const {
+  return Transcript("shoal client wanted v2", held.master.view())
+      .U64(options_.term.has_value())
+      .Blob(BytesOf(part.lookup))
       .U64(part.number)
       .U64(part.parts)
       .Finish();
 }
 
+uint64_t ChainClient::EnrolmentLasts(const wire::RoundHeader& header) const {
+  // For as long as terms may last by what all parties have signed: the frontend alone chooses how
+  // long this one does, and short ones must not bring more histograms.
+  return std::max(header.term_expires_s(),
+                  header.announced_s() + deployment_->roster().term_limit_s());
+}
+
+bool ChainClient::IsFor(const HeldRound& held, const Portion& part) const {
+  if (held.rows.empty()) return false;
+  if (held.wanted == WantedDigest(held, part)) return true;
+  // Version 0.2 did not store the kind. A round is gone on with where it can be of this kind alone:
+  // of a lookup where there is no term, of a watch if an enrolment in it was counted. What is left
+  // stays charged.
+  const Digest of_02 =
+      Transcript("shoal client wanted v1", held.master.view()).Blob(BytesOf(part.lookup)).Finish();
+  if (part.parts > 1 || held.wanted != of_02) return false;
+  const wire::RoundHeader& header = held.header.header();
+  if (!options_.term) return header.max_refreshes() == 0;
+  return header.max_refreshes() > 0 &&
+         std::ranges::count(store_->state().enrolments, EnrolmentLasts(header)) > 0;
+}
+
 std::optional<Digest> ChainClient::FindBegun(const Portion& part) {
   for (const HeldRound& held : store_->state().rounds) {
-    if (!held.rows.empty() && held.wanted == WantedDigest(held, part)) return held.id;
+    if (IsFor(held, part)) return held.id;
   }
   return std::nullopt;
 }
 
+bool ChainClient::Suits(const HeldRound& held, uint64_t begun_s) const {
+  if (!options_.term && held.for_lookup) return true;  // it has waited, if it had to
+  return TermSuits(held.header.header(), options_.term.has_value(), begun_s,
+                   environment_.clock->NowSeconds());
+}
+
 absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
   SHOAL_RETURN_IF_ERROR(DropUnusable());
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<Digest> unused,
+                         FindUnused(queries, environment_.clock->NowSeconds()));
+  if (unused) return *unused;
+  return ObtainNew(queries, /*only_new_rounds=*/false);
+}
+
+absl::StatusOr<std::optional<Digest>> ChainClient::FindUnused(uint32_t queries, uint64_t begun_s) {
   std::vector<HeldRound*> unused;
   for (HeldRound& held : store_->state().rounds) {
-    if (!held.over && held.rows.empty() && held.slots() >= queries) unused.push_back(&held);
+    if (!held.over && held.rows.empty() && held.slots() >= queries && Suits(held, begun_s)) {
+      unused.push_back(&held);
+    }
   }
   std::sort(unused.begin(), unused.end(),
             [](const auto* a, const auto* b) { return a->counter() < b->counter(); });
@@ -723,10 +769,10 @@ absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
     const absl::StatusOr<wire::RoundState> state = StateOf(*held);
     if (absl::IsAborted(state.status())) continue;  // given up
     if (!state.ok()) return state.status();
-    if (*state <= wire::OPEN_FOR_QUERIES) return held->id;
+    if (*state <= wire::OPEN_FOR_QUERIES) return std::optional<Digest>(held->id);
     SHOAL_RETURN_IF_ERROR(Lose(*held));
   }
-  return ObtainNew(queries, /*only_new_rounds=*/false);
+  return std::optional<Digest>();
 }
 
 absl::StatusOr<Digest> ChainClient::ObtainAhead(uint32_t slots) {
@@ -783,6 +829,10 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
     }
     SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
     SHOAL_RETURN_IF_ERROR(CheckEnrolments());
+    if (options_.term && round.header().max_refreshes() == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(RoundName(*held), " has no term, and a watched list asks in one that has"));
+    }
     held->rows = PadRows(part.rows, count, deployment_->manifest().rows(), *environment_.random);
     held->wanted = WantedDigest(*held, part);
     store_->state().ledger.Add({.sent_s = environment_.clock->NowSeconds(),
@@ -791,11 +841,7 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
                                 .noise = deployment_->roster().noise()});
     if (TriedLookup* const tried = Tried(); tried != nullptr) ++tried->submissions;
     if (options_.term) {
-      // For as long as terms may last by what all parties have signed: the frontend alone chooses
-      // how long this one does, and short ones must not bring more histograms.
-      const wire::RoundHeader& header = held->header.header();
-      const uint64_t limit_s = header.announced_s() + deployment_->roster().term_limit_s();
-      store_->state().enrolments.push_back(std::max(header.term_expires_s(), limit_s));
+      store_->state().enrolments.push_back(EnrolmentLasts(held->header.header()));
     }
     // Saves the rows, the charge and the attempt first. From here on these slots carry these rows
     // for ever.

@@ -147,7 +147,9 @@ struct ChainOptions {
   // the deployment's delta, above this. No limit if it is not set.
   std::optional<double> max_epsilon = {};
   // If set, only rounds with a term are entered, and a lookup goes into one of them. Otherwise
-  // rounds without, of which parties keep nothing; after a minute without one, any.
+  // rounds without, of which parties keep nothing; after a minute without one, any. Slots that are
+  // held already are used by the same rule, and a round that was charged for one kind of lookup is
+  // not gone on with by the other.
   std::optional<TermOptions> term = {};
   // Ask calls it before anything is sent.
   std::function<void(const Division&)> announce = {};
@@ -207,11 +209,13 @@ class ChainClient final : public RowSource {
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots);
 
   // The steps of Ask, for tests and for programs that time the steps themselves. Obtain returns a
-  // round of this deployment with `queries` slots that carry no rows yet. ABORTED: a round was lost
+  // round of this deployment with `queries` slots that carry no rows yet, with a term if that is
+  // what the client asks for, whoever took the slots and when. ABORTED: a round was lost
   // while slots were obtained in it, and another one may do.
   absl::StatusOr<Digest> Obtain(uint32_t queries);
   // Pads `rows`, which are distinct, to the round's number of queries. Charged even if it fails
-  // later. FAILED_PRECONDITION of CheckLimit, and nothing was sent.
+  // later. FAILED_PRECONDITION of CheckLimit, or of a client that asks for a term if the round has
+  // none, and nothing was sent.
   absl::Status Submit(const Digest& round_id, std::span<const uint32_t> rows);
   // Fetches all answers to the submitted queries, masked and not verified. Answer i of the spool
   // belongs to row i of the round. ABORTED: the round is over, and this client has no answers of
@@ -249,9 +253,18 @@ class ChainClient final : public RowSource {
   absl::StatusOr<HeldRound*> PrepareOnions(const round::Round& round,
                                            const wire::SignedHeader& header, uint32_t slots);
   absl::Status DropUnusable();
-  static Digest WantedDigest(const HeldRound& held, const Portion& part);
-  // A round in which queries for exactly this part are already charged.
+  Digest WantedDigest(const HeldRound& held, const Portion& part) const;
+  // Whether queries for exactly this part, of a lookup of this kind, are already charged in `held`.
+  bool IsFor(const HeldRound& held, const Portion& part) const;
+  // A round of which that is true.
   std::optional<Digest> FindBegun(const Portion& part);
+  // When a term that this round begins may last until: what its enrolment is remembered for.
+  uint64_t EnrolmentLasts(const wire::RoundHeader& header) const;
+  // Whether slots that are held in the round may take queries of this client, which has waited for
+  // a round since `begun_s`: the rule of TermSuits, for slots that were taken earlier.
+  bool Suits(const HeldRound& held, uint64_t begun_s) const;
+  // A round with as many slots that suit and carry no rows yet.
+  absl::StatusOr<std::optional<Digest>> FindUnused(uint32_t queries, uint64_t begun_s);
   std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows) const;
   absl::StatusOr<std::unique_ptr<Answers>> AskPart(const Portion& part);
   absl::Status SubmitPart(const Digest& round_id, const Portion& part);

@@ -146,6 +146,7 @@ class StateCodec {
       out.set_master_seed(round.master.data(), Seed::size());
       if (!round.rows.empty()) out.set_wanted(ToString(round.wanted));
       if (round.machine) out.set_machine(*round.machine);
+      out.set_for_lookup(round.for_lookup);
       for (const OnionSubmission& submission : round.submissions) {
         WriteSubmission(submission, *out.add_submissions());
       }
@@ -342,6 +343,7 @@ class StateCodec {
           if (in.machine() >= roster::kMaxMachines) return Damaged("a machine of the frontend");
           round.machine = in.machine();
         }
+        round.for_lookup = in.for_lookup();
       }
       if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");
       state.rounds.push_back(std::move(round));

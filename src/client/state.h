@@ -60,6 +60,10 @@ struct HeldRound {
   // The machine of the frontend that has this client's slots: everything of the round goes there.
   // Drawn at random, and stored before anything is sent. None if the frontend has one machine.
   std::optional<uint32_t> machine = {};
+  // Whether the slots were taken for a lookup, which wants no refreshes: if the round has a term,
+  // that lookup has waited for one without (TermSuits), and the next one need not. Version 0.2 did
+  // not store it: false.
+  bool for_lookup = false;
   // Whether the round is over: the seed is wiped. The entry is kept until the round expires, so
   // that the client does not enter the round again.
   bool over = false;
