@@ -93,7 +93,8 @@ class ChainClient::Answers final : public RowAnswers {
 // the state may end before the last round is answered.
 class ChainClient::AnswersOfRounds final : public RowAnswers {
  public:
-  explicit AnswersOfRounds(ChainClient* client) : client_(*client), lookup_(*client->lookup_) {}
+  AnswersOfRounds(ChainClient* client, const Digest& spread)
+      : client_(*client), lookup_(*client->lookup_), spread_(spread) {}
 
   // To be called before anything else changes the state, which `answers` refers to.
   absl::Status Add(const Answers& answers) {
@@ -117,6 +118,7 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
   absl::Status Erase() override {
     State& state = client_.store_->state();
     state.DropLookup(lookup_);
+    state.DropSpread(spread_);
     for (const Digest& id : rounds_) {
       if (HeldRound* const held = state.FindRound(id); held != nullptr) state.End(*held);
     }
@@ -126,6 +128,7 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
  private:
   ChainClient& client_;
   const Digest lookup_;
+  const Digest spread_;
   std::vector<Digest> rounds_;
   std::vector<uint32_t> rows_;
   SecretVector<uint8_t> answers_;
@@ -684,13 +687,43 @@ absl::Status ChainClient::CheckLimit(uint64_t queries, const Division& division)
       " at the deployment's delta of ", delta, "; nothing was sent"));
 }
 
+Digest ChainClient::SpreadDigest(const Division& division, std::span<const uint32_t> rows) const {
+  return Transcript("shoal client spread list v1")
+      .Blob(deployment_->manifest().digest())
+      .Blob(BytesOf(rows))
+      .U64(division.queries)
+      .U64(division.in_each)
+      .Finish();
+}
+
+absl::StatusOr<std::vector<uint32_t>> ChainClient::Spread(const Division& division,
+                                                          std::span<const uint32_t> rows) {
+  State& state = store_->state();
+  const Digest digest = SpreadDigest(division, rows);
+  const bool drawn = state.FindSpread(digest) != nullptr;
+  const SpreadLookup& spread =
+      state.AddSpread(digest, environment_.clock->NowSeconds(), *environment_.random);
+  if (!drawn) {
+    if (absl::Status saved = store_->Save(); !saved.ok()) {
+      state.DropSpread(digest);
+      return saved;
+    }
+  }
+  SeededRandom draws(spread.seed.view(), "shoal client spread v1");
+  return PadRows(rows, division.queries, deployment_->manifest().rows(), draws);
+}
+
 std::vector<ChainClient::Portion> ChainClient::PartsOf(const Division& division,
-                                                       std::span<const uint32_t> rows) const {
+                                                       std::span<const uint32_t> rows,
+                                                       std::span<uint32_t> spread) {
   std::vector<Portion> parts;
   for (uint32_t number = 0; number < division.rounds(); ++number) {
     const uint32_t queries = division.InRound(number);
-    const size_t first = std::min(rows.size(), size_t{number} * division.in_each);
-    parts.push_back({.rows = rows.subspan(first, std::min<size_t>(queries, rows.size() - first)),
+    const size_t first = std::min(spread.size(), size_t{number} * division.in_each);
+    const std::span<uint32_t> share =
+        spread.subspan(first, std::min<size_t>(queries, spread.size() - first));
+    std::ranges::sort(share);  // the round has an order of its own
+    parts.push_back({.rows = share,
                      .queries = queries,
                      .lookup = rows,
                      .number = number,
@@ -707,6 +740,7 @@ Digest ChainClient::WantedDigest(const HeldRound& held, const Portion& part) con
   return Transcript("shoal client wanted v2", held.master.view())
       .U64(options_.term.has_value())
       .Blob(BytesOf(part.lookup))
+      .Blob(BytesOf(part.rows))
       .U64(part.number)
       .U64(part.parts)
       .Finish();
@@ -959,7 +993,11 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wan
   }
   if (options_.announce) options_.announce(division);
   costs_.query_seconds = costs_.answer_seconds = 0;
-  const std::vector<Portion> parts = PartsOf(division, wanted.rows);
+  std::vector<uint32_t> spread(wanted.rows.begin(), wanted.rows.end());
+  if (division.rounds() > 1) {
+    SHOAL_ASSIGN_OR_RETURN(spread, Spread(division, wanted.rows));
+  }
+  const std::vector<Portion> parts = PartsOf(division, wanted.rows, spread);
   // Checks for all rounds at once what Submit checks for each. Parts that were begun before an
   // interruption are charged already, and again if their round is of another table or roster.
   SHOAL_RETURN_IF_ERROR(DropUnusable());
@@ -972,7 +1010,7 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wan
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<RowAnswers> answers, AskPart(parts[0]));
     return answers;
   }
-  auto all = std::make_unique<AnswersOfRounds>(this);
+  auto all = std::make_unique<AnswersOfRounds>(this, SpreadDigest(division, wanted.rows));
   double answer_seconds = 0;
   for (const Portion& part : parts) {
     environment_.Tell(

@@ -23,6 +23,12 @@
 // into one round if the caller accepts that (BeyondPhi). Where phi is 1 the deployment protects
 // single lookups alone, and lookups of several queries go into one round.
 //
+// Over rounds, rows and padding go in a uniformly random order, which is drawn once for the list,
+// from a seed that is durable before anything is sent, and cut into the rounds' shares. So another
+// key in place of one changes one query of one round, whichever that is. In an order that depends
+// on the rows (rising, say) it could move a row of every round, and each round would be another
+// change (docs/privacy.md). An attempt that comes to nothing is repeated with the same share.
+//
 // A client that finds no round of its epoch of the table, but rounds of another one, asks whether a
 // newer epoch is served. If so, Ask ends with NewEpochError (deployment.h), and goes on under the
 // new epoch after Follow: a lookup that was spread over rounds begins again with its first part.
@@ -232,7 +238,8 @@ class ChainClient final : public RowSource {
   struct Way;
   // What one round carries of a lookup.
   struct Portion {
-    std::span<const uint32_t> rows;    // rising
+    // Rising. Of a lookup that is spread over rounds, `queries` of its rows and of its padding.
+    std::span<const uint32_t> rows;
     uint32_t queries = 0;              // the number of `rows`, and padding
     std::span<const uint32_t> lookup;  // all rows of the lookup, rising
     uint32_t number = 0;
@@ -265,7 +272,14 @@ class ChainClient final : public RowSource {
   bool Suits(const HeldRound& held, uint64_t begun_s) const;
   // A round with as many slots that suit and carry no rows yet.
   absl::StatusOr<std::optional<Digest>> FindUnused(uint32_t queries, uint64_t begun_s);
-  std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows) const;
+  // The digest by which the state knows how a lookup of these rows is spread over rounds.
+  Digest SpreadDigest(const Division& division, std::span<const uint32_t> rows) const;
+  // The rows and their padding in the secret order in which they go to the rounds: durable.
+  absl::StatusOr<std::vector<uint32_t>> Spread(const Division& division,
+                                               std::span<const uint32_t> rows);
+  // `spread`: the rows, or Spread's, each round's made rising.
+  static std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows,
+                                      std::span<uint32_t> spread);
   absl::StatusOr<std::unique_ptr<Answers>> AskPart(const Portion& part);
   absl::Status SubmitPart(const Digest& round_id, const Portion& part);
   // NewEpochError if the frontend serves a newer epoch of the table or the roster.

@@ -83,6 +83,7 @@ class WatchedStore final : public StateStore {
     durable_rounds = 0;
     durable_onions = 0;
     durable_machines = 0;
+    durable_spreads = state_.spreads.size();
     for (const HeldRound& round : state_.rounds) {
       if (round.over) continue;
       ++durable_rounds;
@@ -99,6 +100,7 @@ class WatchedStore final : public StateStore {
   size_t durable_rounds = 0;
   size_t durable_onions = 0;  // of submissions whose cut is durable
   size_t durable_machines = 0;
+  size_t durable_spreads = 0;
   std::set<uint32_t> durable_rows;
   uint64_t durable_charges = 0;
 
@@ -1706,6 +1708,88 @@ TEST_F(BeyondPhiTest, GoesOnInTheRoundWhereItStopped) {
   // The second round was given up when it refused the queries, which were charged already.
   EXPECT_EQ(QueriesByRound(), (std::vector<size_t>{5, 0, 5, 2}));
   EXPECT_EQ(store_.state().ledger.submissions(), 4u);
+}
+
+// Which round a row is asked in depends neither on the row, nor on its place in the list, nor on
+// whether it is padding: each of 12 goes to the rounds of 5, 5 and 2 with those chances.
+TEST_F(BeyondPhiTest, RowsGoToRoundsInASecretOrder) {
+  constexpr int kTimes = 24;
+  StartWith(BeyondPhi::kOverRounds, 12);
+  frontend_->SetState(ids_[3], wire::ABORTED);
+  auto device = Open();
+  for (const size_t wanted : {1, 12}) {
+    std::array<int, 3> lowest = {}, highest = {};
+    for (int time = 0; time < kTimes; ++time) {
+      if (time > 0 || wanted > 1) ids_.clear();
+      while (ids_.size() < 3) ids_.push_back(frontend_->OpenRound());
+      std::vector<uint32_t> rows;
+      for (size_t i = 0; i < wanted; ++i) rows.push_back(static_cast<uint32_t>(2 * i));
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, AskRows(*device, rows));
+      for (size_t round = 0; round < 3; ++round) {
+        for (const auto& [slot, row] : frontend_->Asked(ids_[round])) {
+          lowest[round] += row == rows.front();
+          highest[round] += row == rows.back();
+        }
+      }
+      SHOAL_ASSERT_OK(answers->Erase());
+      EXPECT_TRUE(store_.state().spreads.empty());
+      store_.state() = State();
+      ASSERT_NE(device = Open(), nullptr);
+    }
+    // Binomials of (24, 5/12) and (24, 1/6), of which one is outside with a chance below 2e-5.
+    for (const auto& seen : {lowest, highest}) {
+      EXPECT_NEAR(seen[0], 10, 9) << wanted;
+      EXPECT_NEAR(seen[1], 10, 9) << wanted;
+      EXPECT_LT(seen[2], 14) << wanted;
+      EXPECT_EQ(seen[0] + seen[1] + seen[2], kTimes) << wanted;
+    }
+  }
+}
+
+// Another order for the attempt after an aborted round would move the rows of every round.
+TEST_F(BeyondPhiTest, TheOrderIsDrawnOnce) {
+  StartWith(BeyondPhi::kOverRounds, 12);
+  const auto rows_of = [&](const Digest& id) {
+    std::set<uint32_t> rows;
+    for (const auto& [slot, row] : frontend_->Asked(id)) rows.insert(row);
+    return rows;
+  };
+  frontend_->reach = [&](const Digest& id, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED && id == ids_[1] ? wire::ABORTED : wanted;
+  };
+  std::string killed_at = "FetchAnswers";
+  int fetches = 0;
+  frontend_->before = [&](const std::string& name) {
+    if (name == "SubmitOnions") {
+      EXPECT_EQ(store_.durable_spreads, 1u);
+    }
+    return name == killed_at && ++fetches == 2 ? absl::CancelledError("killed") : absl::OkStatus();
+  };
+  std::vector<uint32_t> rows;
+  for (uint32_t i = 0; i < 11; ++i) rows.push_back(3 * i);
+  EXPECT_THAT(AskRows(*Open(), rows), StatusIs(absl::StatusCode::kCancelled, "killed"));
+  const std::set<uint32_t> first = rows_of(ids_[0]), second = rows_of(ids_[1]);
+  EXPECT_EQ(second, rows_of(ids_[2])) << "the attempt after the aborted one";
+  killed_at = "";
+  SHOAL_ASSERT_OK(AskRows(*Open(), rows).status());
+  EXPECT_EQ(rows_of(ids_[0]), first);
+  EXPECT_EQ(rows_of(ids_[2]), second);
+  std::set<uint32_t> all = rows_of(ids_[3]);
+  EXPECT_EQ(all.size(), 2u);
+  all.insert(first.begin(), first.end());
+  all.insert(second.begin(), second.end());
+  EXPECT_EQ(all.size(), 12u) << "a row or padding was asked in two rounds";
+  EXPECT_EQ(store_.state().ledger.submissions(), 4u);
+}
+
+TEST_F(BeyondPhiTest, NothingIsSentWhenTheOrderCannotBeSaved) {
+  StartWith(BeyondPhi::kOverRounds, 12);
+  auto device = Open();
+  frontend_->sent.clear();
+  store_.fail = absl::ResourceExhaustedError("full");
+  EXPECT_THAT(AskRows(*device, {1}), StatusIs(absl::StatusCode::kResourceExhausted, "full"));
+  EXPECT_TRUE(frontend_->sent.empty());
+  EXPECT_TRUE(store_.state().spreads.empty());
 }
 
 TEST_F(BeyondPhiTest, RefusesMoreRoundsThanAStateHolds) {

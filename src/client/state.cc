@@ -64,6 +64,7 @@ struct WipingRecord {
   StateRecord record;
   ~WipingRecord() {
     for (RoundRecord& round : *record.mutable_rounds()) WipeString(*round.mutable_master_seed());
+    for (SpreadRecord& spread : *record.mutable_spreads()) WipeString(*spread.mutable_seed());
   }
 };
 
@@ -157,6 +158,12 @@ class StateCodec {
       }
     }
     WriteLookups(state, record);
+    for (const SpreadLookup& spread : state.spreads) {
+      SpreadRecord& out = *record.add_spreads();
+      out.set_id(ToString(spread.id));
+      out.set_seed(spread.seed.data(), Seed::size());
+      out.set_latest_s(spread.latest_s);
+    }
     record.mutable_enrolments()->Add(state.enrolments.begin(), state.enrolments.end());
     WriteLedger(state.ledger, record);
     return WithDigest(record);
@@ -361,6 +368,16 @@ class StateCodec {
     if (!state.lookups.empty()) {
       SHOAL_ASSIGN_OR_RETURN(state.lookups_key, ReadDigest(record.lookups_key()));
     }
+    if (record.spreads_size() > static_cast<int>(State::kMaxSpreads)) {
+      return Damaged("too many lookups over rounds");
+    }
+    for (const SpreadRecord& in : record.spreads()) {
+      SpreadLookup& spread = state.spreads.emplace_back();
+      SHOAL_ASSIGN_OR_RETURN(spread.id, ReadDigest(in.id()));
+      if (in.seed().size() != Seed::size()) return Damaged("a seed's length");
+      spread.seed = Seed(AsBytes(in.seed()));
+      spread.latest_s = in.latest_s();
+    }
     if (record.enrolments_size() > static_cast<int>(State::kMaxEnrolments)) {
       return Damaged("too many enrolments");
     }
@@ -410,6 +427,10 @@ Digest LookupId(const Digest& key, const Digest& lookup) {
   return Transcript("shoal client tried lookup v1", key).Blob(lookup).Finish();
 }
 
+Digest SpreadId(const Seed& seed, const Digest& lookup) {
+  return Transcript("shoal client spread v1", seed.view()).Blob(lookup).Finish();
+}
+
 }  // namespace
 
 TriedLookup* State::FindLookup(const Digest& lookup) {
@@ -437,6 +458,32 @@ bool State::DropLookup(const Digest& lookup) {
   lookups.erase(lookups.begin() + (found - lookups.data()));
   if (lookups.empty()) lookups_key = {};
   return true;
+}
+
+SpreadLookup* State::FindSpread(const Digest& lookup) {
+  const auto found = std::ranges::find_if(spreads, [&](const SpreadLookup& spread) {
+    return spread.id == SpreadId(spread.seed, lookup);
+  });
+  return found == spreads.end() ? nullptr : &*found;
+}
+
+SpreadLookup& State::AddSpread(const Digest& lookup, uint64_t now_s, RandomSource& random) {
+  SpreadLookup* found = FindSpread(lookup);
+  if (found == nullptr) {
+    if (spreads.size() >= kMaxSpreads) {
+      spreads.erase(std::ranges::min_element(spreads, {}, &SpreadLookup::latest_s));
+    }
+    found = &spreads.emplace_back();
+    found->seed = random.NewSeed();
+    found->id = SpreadId(found->seed, lookup);
+  }
+  found->latest_s = now_s;
+  return *found;
+}
+
+void State::DropSpread(const Digest& lookup) {
+  SpreadLookup* const found = FindSpread(lookup);
+  if (found != nullptr) spreads.erase(spreads.begin() + (found - spreads.data()));
 }
 
 HeldRound* State::FindRound(const Digest& id) {
@@ -468,6 +515,9 @@ bool State::DropExpired(uint64_t now_s) {
                return tried.latest_s + kLookupS < now_s;
              }) > 0;
   if (lookups.empty()) lookups_key = {};
+  dropped |= std::erase_if(spreads, [&](const SpreadLookup& spread) {
+               return spread.latest_s + kLookupS < now_s;
+             }) > 0;
   dropped |= std::erase_if(enrolments, [&](uint64_t until_s) { return until_s < now_s; }) > 0;
   return dropped;
 }

@@ -95,6 +95,15 @@ struct TriedLookup {
   uint64_t latest_s = 0;
 };
 
+// How a lookup that takes several rounds is spread over them.
+struct SpreadLookup {
+  // A digest of what is spread under `seed`.
+  Digest id = {};
+  // Of the padding and of the secret order in which rows and padding go to the rounds.
+  Seed seed;
+  uint64_t latest_s = 0;
+};
+
 struct State {
   std::string deployment;
   std::optional<roster::SeenEpoch> roster;
@@ -106,6 +115,8 @@ struct State {
   // with the last entry.
   std::vector<TriedLookup> lookups;
   Digest lookups_key = {};
+  // At most kMaxSpreads. An entry goes when its lookup is answered, or after kLookupS.
+  std::vector<SpreadLookup> spreads;
   Ledger ledger;
   // Of every submission to a round with a term, whatever became of it: until when a term that began
   // then may last, by its header or the roster's limit, whichever is later. At most kMaxEnrolments;
@@ -117,6 +128,7 @@ struct State {
   static constexpr size_t kMaxRounds = 4096;
   static constexpr size_t kMaxLookups = 256;
   static constexpr size_t kMaxEnrolments = 64;
+  static constexpr size_t kMaxSpreads = 64;
   // How long an unanswered lookup is remembered after its last attempt.
   static constexpr uint64_t kLookupS = 24 * 3600;
 
@@ -130,8 +142,14 @@ struct State {
   TriedLookup& AddLookup(const Digest& lookup, uint64_t now_s, RandomSource& random);
   // Forgets the lookup. True if there was an entry.
   bool DropLookup(const Digest& lookup);
+  // The entry of a lookup that is spread over rounds, with this digest of its rows; null if there
+  // is none.
+  SpreadLookup* FindSpread(const Digest& lookup);
+  // The same; made if there is none, in place of the oldest if there are too many.
+  SpreadLookup& AddSpread(const Digest& lookup, uint64_t now_s, RandomSource& random);
+  void DropSpread(const Digest& lookup);
   // Drops rounds and enrolments that expired before `now_s`, and lookups that were not tried for
-  // kLookupS. True if there were any.
+  // kLookupS, with how they were spread. True if there were any.
   bool DropExpired(uint64_t now_s);
 };
 

@@ -140,6 +140,7 @@ TEST_F(StateTest, KeepsEverything) {
     state.roster = roster::SeenEpoch{3, digest};
     state.followed_keys = MakeFollowed();
     state.rounds.push_back(MakeRound(7));
+    state.rounds[0].for_lookup = true;
     master = state.rounds[0].master.Clone();
     state.rounds.push_back(MakeRound(8));
     state.rounds[1].End();
@@ -171,6 +172,7 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_EQ(state.rounds[0].rows, (std::vector<uint32_t>{70, 71, 72}));
   EXPECT_EQ(state.rounds[0].wanted[31], 7);
   EXPECT_EQ(state.rounds[0].machine, 7u);
+  EXPECT_TRUE(state.rounds[0].for_lookup);
   EXPECT_FALSE(state.rounds[0].over);
   EXPECT_TRUE(state.rounds[1].over);
   EXPECT_TRUE(state.rounds[1].rows.empty());
@@ -226,6 +228,37 @@ TEST_F(StateTest, KeepsTheAttemptsOfLookups) {
   SHOAL_ASSERT_OK(store->Save());
   store.reset();
   EXPECT_EQ(Open()->state().lookups.size(), State::kMaxLookups);
+}
+
+// How a lookup is spread over rounds is kept over runs, until it is answered or a day has passed.
+TEST_F(StateTest, KeepsHowLookupsAreSpread) {
+  const Digest first = {1}, second = {2};
+  Seed seed;
+  {
+    auto store = Open();
+    State& state = store->state();
+    seed = state.AddSpread(first, /*now_s=*/1000, random_).seed.Clone();
+    EXPECT_EQ(&state.AddSpread(first, 1000, random_), state.FindSpread(first));
+    state.AddSpread(second, /*now_s=*/2000, random_);
+    EXPECT_NE(state.FindSpread(first)->id, first) << "not without the seed";
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  auto store = Open();
+  State& state = store->state();
+  ASSERT_EQ(state.spreads.size(), 2u);
+  ASSERT_NE(state.FindSpread(first), nullptr);
+  EXPECT_EQ(ToBytes(state.FindSpread(first)->seed.view()), ToBytes(seed.view()));
+  EXPECT_FALSE(state.DropExpired(1000 + State::kLookupS));
+  EXPECT_TRUE(state.DropExpired(1001 + State::kLookupS));
+  EXPECT_EQ(state.FindSpread(first), nullptr);
+  state.DropSpread(second);
+  EXPECT_TRUE(state.spreads.empty());
+  for (uint8_t i = 0; i < State::kMaxSpreads + 5; ++i) state.AddSpread({i}, i, random_);
+  EXPECT_EQ(state.spreads.size(), State::kMaxSpreads);
+  EXPECT_EQ(state.FindSpread({0}), nullptr);
+  SHOAL_ASSERT_OK(store->Save());
+  store.reset();
+  EXPECT_EQ(Open()->state().spreads.size(), State::kMaxSpreads);
 }
 
 TEST_F(StateTest, AsManyRoundsAsAreKeptAreReadAgain) {
