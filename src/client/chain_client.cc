@@ -339,7 +339,7 @@ absl::Status ChainClient::AfterSilence(HeldRound& held, const absl::Status& sile
   if (!why.empty()) {
     if (obtains && !held.has_slots()) {
       // Its machine may have taken the onions.
-      store_->state().ledger.AddIdleRound(header.noise().delta());
+      store_->state().ledger.AddIdleRound();
     }
     return Leave(held, why);
   }
@@ -659,7 +659,7 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
         Suits(held, environment_.clock->NowSeconds())) {
       --usable;
     } else {
-      ledger.AddIdleRound(held.header.header().noise().delta());
+      ledger.AddIdleRound();
     }
   }
   while (queries > 0) {
@@ -675,16 +675,26 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
 
 absl::Status ChainClient::CheckLimit(uint64_t queries, const Division& division) const {
   if (!options_.max_epsilon) return absl::OkStatus();
-  const double delta = deployment_->roster().noise().delta;
   Ledger ledger = LedgerWith(queries, division);
-  if (queries == 0) ledger.AddIdleRound(delta);  // a round with slots alone
+  if (queries == 0) ledger.AddIdleRound();  // a round with slots alone
+  // Where the ledger would be: rounds that came to nothing have made its delta larger, and whoever
+  // can abort rounds must not be able to lock clients out.
+  const double delta = ledger.Grown(deployment_->roster().noise().delta);
   SHOAL_ASSIGN_OR_RETURN(const TotalLoss loss, ledger.LossAt(delta));
   if (loss.epsilon && *loss.epsilon <= *options_.max_epsilon) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "max_epsilon of the configuration is ", *options_.max_epsilon, ", and with ", queries,
       " more queries everything that this device has asked would have ",
       loss.epsilon ? absl::StrCat("epsilon ", *loss.epsilon) : std::string("no epsilon at all"),
-      " at the deployment's delta of ", delta, "; nothing was sent"));
+      " at delta ", delta, ", which is the deployment's",
+      ledger.idle_rounds() == 0
+          ? std::string()
+          : absl::StrCat(", ", 1 + ledger.idle_rounds(), "-fold for ", ledger.idle_rounds(),
+                         " rounds with slots and without queries"),
+      "; nothing was sent. ",
+      loss.epsilon ? "Ask for less, or allow more: a larger max_epsilon, or none"
+                   : "No max_epsilon helps any more: to go on all the same, take it out",
+      ". shoal status shows what this device has asked"));
 }
 
 Digest ChainClient::SpreadDigest(const Division& division, std::span<const uint32_t> rows) const {

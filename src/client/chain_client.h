@@ -149,8 +149,9 @@ struct ChainOptions {
   // Bytes of arrays in one request or response; of a round's onions, when they are cut.
   size_t piece_bytes = kMaxBulkBytes;
   BeyondPhi beyond_phi = BeyondPhi::kRefuse;
-  // The most that everything in the ledger may reveal together: no submission takes its epsilon, at
-  // the deployment's delta, above this. No limit if it is not set.
+  // The most that everything in the ledger may reveal together: no submission takes its epsilon
+  // above this, at the deployment's delta, (1 + idle rounds)-fold (Ledger::Grown). No limit if it
+  // is not set.
   std::optional<double> max_epsilon = {};
   // If set, only rounds with a term are entered, and a lookup goes into one of them. Otherwise
   // rounds without, of which parties keep nothing; after a minute without one, any. Slots that are

@@ -980,12 +980,12 @@ TEST_F(FrontendMachinesTest, RoundsThatEndInSilenceAreCountedAndCharged) {
   EXPECT_THAT(OpenDevice()->chain().ObtainAhead(8),
               StatusIs(absl::StatusCode::kAborted, "is over"));
   EXPECT_EQ(store_.state().ledger.idle_rounds(), 2 * kMaxLostRounds);
-  // The limit is looked at before each of them.
+  // A limit makes no difference: nothing was asked.
   store_.state() = State();
-  options_.max_epsilon = 100;
-  EXPECT_THAT(OpenDevice()->LookUp(Keys({"key-2"})),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "max_epsilon"));
-  EXPECT_LT(store_.state().ledger.idle_rounds(), 3u);
+  options_.max_epsilon = 0.01;
+  EXPECT_THAT(OpenDevice()->chain().ObtainAhead(8),
+              StatusIs(absl::StatusCode::kAborted, "is over"));
+  EXPECT_EQ(store_.state().ledger.idle_rounds(), kMaxLostRounds);
 }
 
 // Overload, for example: a machine that refuses for a while is not given up while others say that
@@ -1866,19 +1866,39 @@ TEST_F(LimitTest, SubmitStops) {
   EXPECT_EQ(store_.state().ledger.submissions(), 0u);
 }
 
-// Slots that no query needs count as lost, and so do those that are to be taken.
+// Slots that no query needs count as lost, and so do those that are to be taken. The limit is
+// looked at where the ledger is then: an abort locks nobody out.
 TEST_F(LimitTest, SlotsAreCounted) {
   StartWith(BeyondPhi::kRefuse, 5);
-  options_.max_epsilon = 40;
+  options_.max_epsilon = EpsilonOf(5) * 1.01;
   auto device = Open();
-  // The delta of one round is the deployment's.
   SHOAL_ASSERT_OK(device->chain().ObtainAhead(5).status());
-  EXPECT_THAT(device->chain().ObtainAhead(5),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "no epsilon at all"));
+  SHOAL_ASSERT_OK(device->chain().ObtainAhead(5).status());
   const Division division{.queries = 5, .in_each = 5};
-  EXPECT_EQ(device->chain().LedgerWith(5, division).idle_rounds(), 0u);
-  EXPECT_EQ(device->chain().LedgerWith(0, division).idle_rounds(), 1u);
+  EXPECT_EQ(device->chain().LedgerWith(5, division).idle_rounds(), 1u);
+  EXPECT_EQ(device->chain().LedgerWith(0, division).idle_rounds(), 2u);
   SHOAL_EXPECT_OK(AskRows(*device, {1}).status());
+  EXPECT_THAT(AskRows(*device, {2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "a larger max_epsilon, or none"));
+}
+
+TEST_F(LimitTest, AnAbortLocksNobodyOut) {
+  StartWith(BeyondPhi::kRefuse, 5);
+  options_.max_epsilon = EpsilonOf(5) * 1.01;
+  int aborts = 0;
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::OPEN_FOR_QUERIES && ++aborts <= 2 ? wire::ABORTED : wanted;
+  };
+  auto device = Open();
+  SHOAL_ASSERT_OK(AskRows(*device, {1}).status());
+  EXPECT_EQ(store_.state().ledger.idle_rounds(), 2u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+  frontend_->sent.clear();
+  EXPECT_THAT(AskRows(*device, {2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "at delta 3e-06, which is the deployment's, 3-fold for 2 rounds with slots "
+                       "and without queries; nothing was sent"));
+  EXPECT_TRUE(frontend_->sent.empty());
 }
 
 }  // namespace

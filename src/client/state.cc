@@ -182,7 +182,7 @@ class StateCodec {
       *record.add_rounds()->mutable_header() = round.header;
       // A round whose rows are in a file was charged with them.
       if (round.IsIdle() && !arrays.contains(round.id)) {
-        ledger.AddIdleRound(round.header.header().noise().delta());
+        ledger.AddIdleRound();
       }
     }
     WriteLookups(state, record);
@@ -225,7 +225,6 @@ class StateCodec {
     total.set_submissions(ledger.submissions_);
     total.set_queries(ledger.queries_);
     total.set_idle_rounds(ledger.idle_rounds_);
-    total.set_idle_delta(ledger.idle_delta_);
     total.set_doubts(ledger.doubts_);
     for (const ChargedNoise& charged : ledger.noise_) {
       ChargedNoiseRecord& out = *record.add_noise();
@@ -247,7 +246,6 @@ class StateCodec {
     ledger.submissions_ = total.submissions();
     ledger.queries_ = total.queries();
     ledger.idle_rounds_ = total.idle_rounds();
-    ledger.idle_delta_ = total.idle_delta();
     ledger.doubts_ = total.doubts();
     for (const ChargedNoiseRecord& in : record.noise()) {
       auto noise = roster::NoiseFromWire(in.noise());
@@ -495,7 +493,7 @@ HeldRound* State::FindRound(const Digest& id) {
 
 void State::End(HeldRound& round) {
   if (round.IsIdle()) {
-    ledger.AddIdleRound(round.header.header().noise().delta());
+    ledger.AddIdleRound();
   }
   round.End();
 }
