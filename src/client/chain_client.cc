@@ -222,10 +222,13 @@ absl::Status ChainClient::Lose(HeldRound& held) {
   return GiveUp(held);
 }
 
+uint64_t ChainClient::TimeOfAttempt() const {
+  return std::max(store_->state().signed_s, environment_.clock->NowSeconds());
+}
+
 TriedLookup* ChainClient::Tried() {
   if (!lookup_) return nullptr;
-  return &store_->state().AddLookup(*lookup_, environment_.clock->NowSeconds(),
-                                    *environment_.random);
+  return &store_->state().AddLookup(*lookup_, TimeOfAttempt(), *environment_.random);
 }
 
 absl::Status ChainClient::CheckAttempts(const absl::Status& last) {
@@ -252,14 +255,39 @@ absl::Status ChainClient::CheckEnrolments() const {
   if (!options_.term) return absl::OkStatus();
   const std::vector<uint64_t>& enrolments = store_->state().enrolments;
   const uint64_t now_s = environment_.clock->NowSeconds();
-  const auto lasting = static_cast<size_t>(
-      std::ranges::count_if(enrolments, [&](uint64_t until_s) { return until_s >= now_s; }));
+  const auto lasting = static_cast<size_t>(std::ranges::count_if(
+      enrolments, [&](uint64_t until_s) { return until_s >= store_->state().signed_s; }));
   if (lasting < options_.term->max_enrolments) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("this device has enrolled ", lasting,
                    " times in terms that last, which max_enrolments "
                    "allows; each showed its rows in a round. It may enrol again at ",
                    TimeText(*std::ranges::min_element(enrolments), now_s)));
+}
+
+absl::Status ChainClient::LearnTime() {
+  SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, exchange_.ListRounds());
+  State& state = store_->state();
+  for (const wire::RoundInfo& info : list.rounds()) {
+    const uint64_t announced_s = info.header().header().announced_s();
+    if (announced_s > state.signed_s && VerifyRound(info.header()).ok()) {
+      state.SawSignedTime(announced_s);
+    }
+  }
+  const uint64_t now_s = environment_.clock->NowSeconds();
+  const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
+  state.DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);
+  return store_->Save();
+}
+
+absl::Status ChainClient::CheckCaps(const absl::Status& last) {
+  const auto check = [&]() -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(CheckAttempts(last));
+    return CheckEnrolments();
+  };
+  if (check().ok()) return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(LearnTime());
+  return check();
 }
 
 absl::Status ChainClient::TellEnrolled(const HeldRound& held, const round::Round& round) const {
@@ -405,6 +433,7 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
                                             Digest& round_id, std::string& refusal) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(info.header()));
   State& state = store_->state();
+  state.SawSignedTime(round.header().announced_s());
   for (const HeldRound& held : state.rounds) {
     if (held.counter() == round.counter().value() && held.id != round.id()) {
       // Not UNAUTHENTICATED: no newer roster explains it.
@@ -711,8 +740,7 @@ absl::StatusOr<std::vector<uint32_t>> ChainClient::Spread(const Division& divisi
   State& state = store_->state();
   const Digest digest = SpreadDigest(division, rows);
   const bool drawn = state.FindSpread(digest) != nullptr;
-  const SpreadLookup& spread =
-      state.AddSpread(digest, environment_.clock->NowSeconds(), *environment_.random);
+  const SpreadLookup& spread = state.AddSpread(digest, TimeOfAttempt(), *environment_.random);
   if (!drawn) {
     if (absl::Status saved = store_->Save(); !saved.ok()) {
       state.DropSpread(digest);
@@ -1041,8 +1069,7 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
     SHOAL_RETURN_IF_ERROR(DropUnusable());
     std::optional<Digest> round_id = FindBegun(part);  // begun before an interruption
     if (!round_id) {
-      SHOAL_RETURN_IF_ERROR(CheckAttempts(aborted));
-      SHOAL_RETURN_IF_ERROR(CheckEnrolments());
+      SHOAL_RETURN_IF_ERROR(CheckCaps(aborted));
       // Another attempt must not take slots in vain.
       if (!aborted.ok()) {
         SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));

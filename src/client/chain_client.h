@@ -13,7 +13,8 @@
 // answered in its time) does it ask for the rows in another round. It sends them at most
 // `max_attempts` times, and each time is charged; rounds that ended before it sent anything count
 // apart (kMaxLostRounds). Both counts are in the state, under a digest of the lookup's keys, and so
-// hold over all runs of the program and all epochs of the table.
+// hold over all runs of the program and all epochs of the table, and whatever the device's clock
+// does: they are forgotten by the time that all parties have signed (State::signed_s).
 //
 // While the frontend does not answer, a client waits: for a round that takes onions until
 // timeout_s is over, and with slots until their round expires (patience.h).
@@ -261,6 +262,10 @@ class ChainClient final : public RowSource {
   absl::StatusOr<HeldRound*> PrepareOnions(const round::Round& round,
                                            const wire::SignedHeader& header, uint32_t slots);
   absl::Status DropUnusable();
+  // Takes the signed time from the rounds that are listed.
+  absl::Status LearnTime();
+  // CheckAttempts and CheckEnrolments, with the signed time learnt anew before either is final.
+  absl::Status CheckCaps(const absl::Status& last);
   Digest WantedDigest(const HeldRound& held, const Portion& part) const;
   // Whether queries for exactly this part, of a lookup of this kind, are already charged in `held`.
   bool IsFor(const HeldRound& held, const Portion& part) const;
@@ -292,6 +297,9 @@ class ChainClient final : public RowSource {
   absl::Status TellEnrolled(const HeldRound& held, const round::Round& round) const;
   // ABORTED, which names `last`, if the lookup has no attempts left.
   absl::Status CheckAttempts(const absl::Status& last);
+  // What a lookup's day is counted from. The signed time alone may be old: perhaps no header was
+  // verified since the last lookup. A device's clock that is ahead makes the day longer.
+  uint64_t TimeOfAttempt() const;
   // The lookup's entry in the state, which the next save stores; null outside of Ask.
   TriedLookup* Tried();
   absl::Status GiveUp(HeldRound& held);

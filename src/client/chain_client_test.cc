@@ -359,6 +359,26 @@ TEST_F(ClientTest, ARoundIsNotEnteredAgain) {
   EXPECT_EQ(SentCount("SubmitOnions"), 2u);
 }
 
+// They are one client: the second does not ask in a round in which the first has asked, where both
+// would have more changed queries than its noise protects, and is charged to the same ledger.
+TEST_F(ClientTest, ProgramsWithOneStateShareItsRoundsAndItsLedger) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  auto first = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest obtained, first->chain().Obtain(8));
+  SHOAL_ASSERT_OK(first->chain().Submit(obtained, std::vector<uint32_t>{1}));
+  frontend_->SetState(round_id, wire::OPEN_FOR_ONIONS);
+  first.reset();
+  auto second = Open();
+  EXPECT_THAT(second->LookUp(Keys({"key-2"})), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_EQ(frontend_->Asked(round_id).size(), 8u);
+  const Digest another = frontend_->OpenRound();
+  SHOAL_ASSERT_OK(second->LookUp(Keys({"key-2"})));
+  EXPECT_EQ(frontend_->Asked(another).size(), 8u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 2u);
+  EXPECT_EQ(store_.state().ledger.queries(), 16u);
+}
+
 TEST_F(ClientTest, SlotsCanBeHadAhead) {
   Start();
   const Digest a = frontend_->OpenRound();
@@ -608,6 +628,25 @@ TEST_F(ClientTest, AttemptsCountOverRuns) {
   SHOAL_ASSERT_OK(Open()->LookUp(Keys({"key-1"})));
   EXPECT_TRUE(store_.state().lookups.empty()) << "an answered lookup leaves nothing behind";
   EXPECT_EQ(store_.state().lookups_key, Digest());
+}
+
+// A device's clock that jumps a day ahead, and back, gives nobody more attempts: they are forgotten
+// by the time at which all parties announce rounds.
+TEST_F(ClientTest, AClockThatJumpsForgetsNoAttempts) {
+  Start();
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED ? wire::ABORTED : wanted;
+  };
+  for (int i = 0; i < 5; ++i) frontend_->OpenRound();
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+  const size_t rounds = store_.state().rounds.size();
+  frontend_->clock().now_s += State::kLookupS + 100;
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+  frontend_->clock().now_s -= State::kLookupS + 100;
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+  EXPECT_EQ(store_.state().rounds.size(), rounds) << "rounds that could be entered again";
 }
 
 // Rounds that were lost before anything was sent cost delta, and are capped too, over all runs.

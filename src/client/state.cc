@@ -199,6 +199,7 @@ class StateCodec {
       out.set_lost(tried.lost);
       out.set_latest_s(tried.latest_s);
     }
+    record.set_signed_s(state.signed_s);
     if (!state.lookups.empty()) record.set_lookups_key(ToString(state.lookups_key));
   }
 
@@ -316,6 +317,7 @@ class StateCodec {
 
     State& state = decoded.state;
     state.deployment = record.deployment();
+    state.signed_s = record.signed_s();
     SHOAL_ASSIGN_OR_RETURN(state.roster, ReadSeen(record.roster()));
     SHOAL_ASSIGN_OR_RETURN(state.table, ReadSeen(record.table()));
     SHOAL_ASSIGN_OR_RETURN(state.followed_keys, ReadFollowed(record));
@@ -501,8 +503,12 @@ void State::End(HeldRound& round) {
 bool State::DropExpired(uint64_t now_s) {
   bool dropped = false;
   for (auto it = rounds.begin(); it != rounds.end();) {
-    if (it->header.header().expires_s() < now_s) {
+    const uint64_t expires_s = it->header.header().expires_s();
+    if (expires_s < now_s && !it->over) {
       End(*it);
+      dropped = true;
+    }
+    if (expires_s < std::min(now_s, signed_s)) {
       it = rounds.erase(it);
       dropped = true;
     } else {
@@ -510,13 +516,13 @@ bool State::DropExpired(uint64_t now_s) {
     }
   }
   dropped |= std::erase_if(lookups, [&](const TriedLookup& tried) {
-               return tried.latest_s + kLookupS < now_s;
+               return tried.latest_s + kLookupS < signed_s;
              }) > 0;
   if (lookups.empty()) lookups_key = {};
   dropped |= std::erase_if(spreads, [&](const SpreadLookup& spread) {
-               return spread.latest_s + kLookupS < now_s;
+               return spread.latest_s + kLookupS < signed_s;
              }) > 0;
-  dropped |= std::erase_if(enrolments, [&](uint64_t until_s) { return until_s < now_s; }) > 0;
+  dropped |= std::erase_if(enrolments, [&](uint64_t until_s) { return until_s < signed_s; }) > 0;
   return dropped;
 }
 

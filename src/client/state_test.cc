@@ -214,8 +214,11 @@ TEST_F(StateTest, KeepsTheAttemptsOfLookups) {
   EXPECT_EQ(state.FindLookup(first)->lost, 1u);
   EXPECT_EQ(&state.AddLookup(second, 2000, random_), state.FindLookup(second));
   EXPECT_EQ(state.FindLookup(second)->lost, 3u);
-  EXPECT_FALSE(state.DropExpired(1000 + State::kLookupS));
-  EXPECT_TRUE(state.DropExpired(1001 + State::kLookupS));
+  state.SawSignedTime(1000 + State::kLookupS);
+  state.SawSignedTime(5);  // it does not go back
+  EXPECT_FALSE(state.DropExpired(9999 + State::kLookupS)) << "the device's clock alone";
+  state.SawSignedTime(1001 + State::kLookupS);
+  EXPECT_TRUE(state.DropExpired(0));
   EXPECT_EQ(state.FindLookup(first), nullptr);
   EXPECT_TRUE(state.DropLookup(second));
   EXPECT_FALSE(state.DropLookup(second));
@@ -248,8 +251,10 @@ TEST_F(StateTest, KeepsHowLookupsAreSpread) {
   ASSERT_EQ(state.spreads.size(), 2u);
   ASSERT_NE(state.FindSpread(first), nullptr);
   EXPECT_EQ(ToBytes(state.FindSpread(first)->seed.view()), ToBytes(seed.view()));
-  EXPECT_FALSE(state.DropExpired(1000 + State::kLookupS));
-  EXPECT_TRUE(state.DropExpired(1001 + State::kLookupS));
+  state.SawSignedTime(1000 + State::kLookupS);
+  EXPECT_FALSE(state.DropExpired(9999 + State::kLookupS)) << "the device's clock alone";
+  state.SawSignedTime(1001 + State::kLookupS);
+  EXPECT_TRUE(state.DropExpired(0));
   EXPECT_EQ(state.FindSpread(first), nullptr);
   state.DropSpread(second);
   EXPECT_TRUE(state.spreads.empty());
@@ -998,6 +1003,7 @@ TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
   EXPECT_EQ(state.ledger.idle_rounds(), 1u);
   state.End(state.rounds[1]);
   EXPECT_EQ(state.ledger.idle_rounds(), 1u) << "once";
+  state.SawSignedTime(1005);
   EXPECT_TRUE(state.DropExpired(1005));
   EXPECT_EQ(state.rounds.size(), 1u);
   EXPECT_EQ(state.ledger.idle_rounds(), 2u);
@@ -1036,8 +1042,35 @@ TEST_F(StateTest, ExpiredRoundsAreDropped) {
   state.rounds.push_back(MakeRound(2));
   EXPECT_FALSE(state.DropExpired(1001));
   EXPECT_TRUE(state.DropExpired(1002));
+  ASSERT_EQ(state.rounds.size(), 2u) << "a clock that jumps must not bring it back";
+  EXPECT_TRUE(state.rounds[0].over);
+  EXPECT_FALSE(state.rounds[1].over);
+  state.SawSignedTime(1002);
+  EXPECT_TRUE(state.DropExpired(1002));
   ASSERT_EQ(state.rounds.size(), 1u);
   EXPECT_EQ(state.rounds[0].counter(), 2u);
+}
+
+// What caps a device goes by the time that all parties have signed, over runs, and by no clock.
+TEST_F(StateTest, AClockThatJumpsForgetsNoEnrolment) {
+  {
+    auto store = Open();
+    store->state().enrolments = {5000};
+    store->state().SawSignedTime(4000);
+    EXPECT_FALSE(store->state().DropExpired(9000));
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  {
+    auto store = Open();
+    EXPECT_EQ(store->state().signed_s, 4000u);
+    ASSERT_EQ(store->state().enrolments.size(), 1u);
+  }
+  LoseWitnesses();
+  auto store = Open();
+  EXPECT_EQ(store->state().signed_s, 4000u);
+  store->state().SawSignedTime(5001);
+  EXPECT_TRUE(store->state().DropExpired(0));
+  EXPECT_TRUE(store->state().enrolments.empty());
 }
 
 }  // namespace
