@@ -42,6 +42,10 @@ std::vector<uint32_t> Sorted(std::vector<uint32_t> items) {
   return items;
 }
 
+BytesView BytesOf(std::span<const uint32_t> rows) {
+  return {reinterpret_cast<const uint8_t*>(rows.data()), rows.size_bytes()};
+}
+
 std::string RoundName(const HeldRound& held) { return absl::StrCat("round ", held.counter()); }
 
 }  // namespace
@@ -89,7 +93,8 @@ class ChainClient::Answers final : public RowAnswers {
 // the state may end before the last round is answered.
 class ChainClient::AnswersOfRounds final : public RowAnswers {
  public:
-  explicit AnswersOfRounds(ChainClient* client) : client_(*client), lookup_(*client->lookup_) {}
+  AnswersOfRounds(ChainClient* client, const Digest& spread)
+      : client_(*client), lookup_(*client->lookup_), spread_(spread) {}
 
   // To be called before anything else changes the state, which `answers` refers to.
   absl::Status Add(const Answers& answers) {
@@ -113,6 +118,7 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
   absl::Status Erase() override {
     State& state = client_.store_->state();
     state.DropLookup(lookup_);
+    state.DropSpread(spread_);
     for (const Digest& id : rounds_) {
       if (HeldRound* const held = state.FindRound(id); held != nullptr) state.End(*held);
     }
@@ -122,6 +128,7 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
  private:
   ChainClient& client_;
   const Digest lookup_;
+  const Digest spread_;
   std::vector<Digest> rounds_;
   std::vector<uint32_t> rows_;
   SecretVector<uint8_t> answers_;
@@ -215,10 +222,13 @@ absl::Status ChainClient::Lose(HeldRound& held) {
   return GiveUp(held);
 }
 
+uint64_t ChainClient::TimeOfAttempt() const {
+  return std::max(store_->state().signed_s, environment_.clock->NowSeconds());
+}
+
 TriedLookup* ChainClient::Tried() {
   if (!lookup_) return nullptr;
-  return &store_->state().AddLookup(*lookup_, environment_.clock->NowSeconds(),
-                                    *environment_.random);
+  return &store_->state().AddLookup(*lookup_, TimeOfAttempt(), *environment_.random);
 }
 
 absl::Status ChainClient::CheckAttempts(const absl::Status& last) {
@@ -245,14 +255,39 @@ absl::Status ChainClient::CheckEnrolments() const {
   if (!options_.term) return absl::OkStatus();
   const std::vector<uint64_t>& enrolments = store_->state().enrolments;
   const uint64_t now_s = environment_.clock->NowSeconds();
-  const auto lasting = static_cast<size_t>(
-      std::ranges::count_if(enrolments, [&](uint64_t until_s) { return until_s >= now_s; }));
+  const auto lasting = static_cast<size_t>(std::ranges::count_if(
+      enrolments, [&](uint64_t until_s) { return until_s >= store_->state().signed_s; }));
   if (lasting < options_.term->max_enrolments) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("this device has enrolled ", lasting,
                    " times in terms that last, which max_enrolments "
                    "allows; each showed its rows in a round. It may enrol again at ",
                    TimeText(*std::ranges::min_element(enrolments), now_s)));
+}
+
+absl::Status ChainClient::LearnTime() {
+  SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, exchange_.ListRounds());
+  State& state = store_->state();
+  for (const wire::RoundInfo& info : list.rounds()) {
+    const uint64_t announced_s = info.header().header().announced_s();
+    if (announced_s > state.signed_s && VerifyRound(info.header()).ok()) {
+      state.SawSignedTime(announced_s);
+    }
+  }
+  const uint64_t now_s = environment_.clock->NowSeconds();
+  const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
+  state.DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);
+  return store_->Save();
+}
+
+absl::Status ChainClient::CheckCaps(const absl::Status& last) {
+  const auto check = [&]() -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(CheckAttempts(last));
+    return CheckEnrolments();
+  };
+  if (check().ok()) return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(LearnTime());
+  return check();
 }
 
 absl::Status ChainClient::TellEnrolled(const HeldRound& held, const round::Round& round) const {
@@ -332,7 +367,7 @@ absl::Status ChainClient::AfterSilence(HeldRound& held, const absl::Status& sile
   if (!why.empty()) {
     if (obtains && !held.has_slots()) {
       // Its machine may have taken the onions.
-      store_->state().ledger.AddIdleRound(header.noise().delta());
+      store_->state().ledger.AddIdleRound();
     }
     return Leave(held, why);
   }
@@ -398,6 +433,7 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
                                             Digest& round_id, std::string& refusal) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(info.header()));
   State& state = store_->state();
+  state.SawSignedTime(round.header().announced_s());
   for (const HeldRound& held : state.rounds) {
     if (held.counter() == round.counter().value() && held.id != round.id()) {
       // Not UNAUTHENTICATED: no newer roster explains it.
@@ -488,6 +524,7 @@ absl::StatusOr<HeldRound*> ChainClient::PrepareOnions(const round::Round& round,
   }
   HeldRound* const held = state.FindRound(round.id());
   SHOAL_CHECK(!held->over && held->rows.empty());  // its seed is wiped, or its slots carry rows
+  held->for_lookup = !options_.term;
   if (held->onions() < slots) {
     // What an earlier run cut stays as it is.
     const std::vector<OnionSubmission> more =
@@ -585,6 +622,12 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
           options_.timeout_s, " seconds", refusal.empty() ? "" : "; the last one refused: ",
           refusal, out_of_terms ? kOutOfTerms : ""));
     }
+    // The wait may be over that kept this lookup out of a term's round in which it holds slots.
+    if (!options_.term && !only_new_rounds && now_s >= asked_from_s + kOutOfTermsS) {
+      SHOAL_ASSIGN_OR_RETURN(const std::optional<Digest> unused, FindUnused(slots, asked_from_s));
+      if (unused) return *unused;
+      WaitForAnyRound(deadline_s);
+    }
     if (!std::exchange(told, true)) {
       options_.term
           ? environment_.Wait("waiting for a round with a term", deadline_s)
@@ -641,10 +684,11 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
   uint32_t usable = queries == 0 ? 0 : division.rounds();
   for (const HeldRound& held : state.rounds) {
     if (!held.IsIdle()) continue;
-    if (usable > 0 && held.slots() >= division.in_each) {
+    if (usable > 0 && held.slots() >= division.in_each &&
+        Suits(held, environment_.clock->NowSeconds())) {
       --usable;
     } else {
-      ledger.AddIdleRound(held.header.header().noise().delta());
+      ledger.AddIdleRound();
     }
   }
   while (queries > 0) {
@@ -660,25 +704,64 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
 
 absl::Status ChainClient::CheckLimit(uint64_t queries, const Division& division) const {
   if (!options_.max_epsilon) return absl::OkStatus();
-  const double delta = deployment_->roster().noise().delta;
   Ledger ledger = LedgerWith(queries, division);
-  if (queries == 0) ledger.AddIdleRound(delta);  // a round with slots alone
+  if (queries == 0) ledger.AddIdleRound();  // a round with slots alone
+  // Where the ledger would be: rounds that came to nothing have made its delta larger, and whoever
+  // can abort rounds must not be able to lock clients out.
+  const double delta = ledger.Grown(deployment_->roster().noise().delta);
   SHOAL_ASSIGN_OR_RETURN(const TotalLoss loss, ledger.LossAt(delta));
   if (loss.epsilon && *loss.epsilon <= *options_.max_epsilon) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "max_epsilon of the configuration is ", *options_.max_epsilon, ", and with ", queries,
       " more queries everything that this device has asked would have ",
       loss.epsilon ? absl::StrCat("epsilon ", *loss.epsilon) : std::string("no epsilon at all"),
-      " at the deployment's delta of ", delta, "; nothing was sent"));
+      " at delta ", delta, ", which is the deployment's",
+      ledger.idle_rounds() == 0
+          ? std::string()
+          : absl::StrCat(", ", 1 + ledger.idle_rounds(), "-fold for ", ledger.idle_rounds(),
+                         " rounds with slots and without queries"),
+      "; nothing was sent. ",
+      loss.epsilon ? "Ask for less, or allow more: a larger max_epsilon, or none"
+                   : "No max_epsilon helps any more: to go on all the same, take it out",
+      ". shoal status shows what this device has asked"));
+}
+
+Digest ChainClient::SpreadDigest(const Division& division, std::span<const uint32_t> rows) const {
+  return Transcript("shoal client spread list v1")
+      .Blob(deployment_->manifest().digest())
+      .Blob(BytesOf(rows))
+      .U64(division.queries)
+      .U64(division.in_each)
+      .Finish();
+}
+
+absl::StatusOr<std::vector<uint32_t>> ChainClient::Spread(const Division& division,
+                                                          std::span<const uint32_t> rows) {
+  State& state = store_->state();
+  const Digest digest = SpreadDigest(division, rows);
+  const bool drawn = state.FindSpread(digest) != nullptr;
+  const SpreadLookup& spread = state.AddSpread(digest, TimeOfAttempt(), *environment_.random);
+  if (!drawn) {
+    if (absl::Status saved = store_->Save(); !saved.ok()) {
+      state.DropSpread(digest);
+      return saved;
+    }
+  }
+  SeededRandom draws(spread.seed.view(), "shoal client spread v1");
+  return PadRows(rows, division.queries, deployment_->manifest().rows(), draws);
 }
 
 std::vector<ChainClient::Portion> ChainClient::PartsOf(const Division& division,
-                                                       std::span<const uint32_t> rows) const {
+                                                       std::span<const uint32_t> rows,
+                                                       std::span<uint32_t> spread) {
   std::vector<Portion> parts;
   for (uint32_t number = 0; number < division.rounds(); ++number) {
     const uint32_t queries = division.InRound(number);
-    const size_t first = std::min(rows.size(), size_t{number} * division.in_each);
-    parts.push_back({.rows = rows.subspan(first, std::min<size_t>(queries, rows.size() - first)),
+    const size_t first = std::min(spread.size(), size_t{number} * division.in_each);
+    const std::span<uint32_t> share =
+        spread.subspan(first, std::min<size_t>(queries, spread.size() - first));
+    std::ranges::sort(share);  // the round has an order of its own
+    parts.push_back({.rows = share,
                      .queries = queries,
                      .lookup = rows,
                      .number = number,
@@ -690,31 +773,66 @@ std::vector<ChainClient::Portion> ChainClient::PartsOf(const Division& division,
 // The digest by which the state knows what a round is for. A lookup for other rows does not match,
 // even if some are the same, and neither does another part of the same lookup, which may be for no
 // row but padding.
-Digest ChainClient::WantedDigest(const HeldRound& held, const Portion& part) {
-  const BytesView rows(reinterpret_cast<const uint8_t*>(part.lookup.data()),
-                       part.lookup.size_bytes());
-  if (part.parts == 1) {
-    return Transcript("shoal client wanted v1", held.master.view()).Blob(rows).Finish();
-  }
-  return Transcript("shoal client wanted part v1", held.master.view())
-      .Blob(rows)
+// Nor does a lookup of the other kind: a term's round answers the watch that has enrolled in it.
+Digest ChainClient::WantedDigest(const HeldRound& held, const Portion& part) const {
+  return Transcript("shoal client wanted v2", held.master.view())
+      .U64(options_.term.has_value())
+      .Blob(BytesOf(part.lookup))
+      .Blob(BytesOf(part.rows))
       .U64(part.number)
       .U64(part.parts)
       .Finish();
 }
 
+uint64_t ChainClient::EnrolmentLasts(const wire::RoundHeader& header) const {
+  // For as long as terms may last by what all parties have signed: the frontend alone chooses how
+  // long this one does, and short ones must not bring more histograms.
+  return std::max(header.term_expires_s(),
+                  header.announced_s() + deployment_->roster().term_limit_s());
+}
+
+bool ChainClient::IsFor(const HeldRound& held, const Portion& part) const {
+  if (held.rows.empty()) return false;
+  if (held.wanted == WantedDigest(held, part)) return true;
+  // Version 0.2 did not store the kind. A round is gone on with where it can be of this kind alone:
+  // of a lookup where there is no term, of a watch if an enrolment in it was counted. What is left
+  // stays charged.
+  const Digest of_02 =
+      Transcript("shoal client wanted v1", held.master.view()).Blob(BytesOf(part.lookup)).Finish();
+  if (part.parts > 1 || held.wanted != of_02) return false;
+  const wire::RoundHeader& header = held.header.header();
+  if (!options_.term) return header.max_refreshes() == 0;
+  return header.max_refreshes() > 0 &&
+         std::ranges::count(store_->state().enrolments, EnrolmentLasts(header)) > 0;
+}
+
 std::optional<Digest> ChainClient::FindBegun(const Portion& part) {
   for (const HeldRound& held : store_->state().rounds) {
-    if (!held.rows.empty() && held.wanted == WantedDigest(held, part)) return held.id;
+    if (IsFor(held, part)) return held.id;
   }
   return std::nullopt;
 }
 
+bool ChainClient::Suits(const HeldRound& held, uint64_t begun_s) const {
+  if (!options_.term && held.for_lookup) return true;  // it has waited, if it had to
+  return TermSuits(held.header.header(), options_.term.has_value(), begun_s,
+                   environment_.clock->NowSeconds());
+}
+
 absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
   SHOAL_RETURN_IF_ERROR(DropUnusable());
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<Digest> unused,
+                         FindUnused(queries, environment_.clock->NowSeconds()));
+  if (unused) return *unused;
+  return ObtainNew(queries, /*only_new_rounds=*/false);
+}
+
+absl::StatusOr<std::optional<Digest>> ChainClient::FindUnused(uint32_t queries, uint64_t begun_s) {
   std::vector<HeldRound*> unused;
   for (HeldRound& held : store_->state().rounds) {
-    if (!held.over && held.rows.empty() && held.slots() >= queries) unused.push_back(&held);
+    if (!held.over && held.rows.empty() && held.slots() >= queries && Suits(held, begun_s)) {
+      unused.push_back(&held);
+    }
   }
   std::sort(unused.begin(), unused.end(),
             [](const auto* a, const auto* b) { return a->counter() < b->counter(); });
@@ -723,10 +841,10 @@ absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
     const absl::StatusOr<wire::RoundState> state = StateOf(*held);
     if (absl::IsAborted(state.status())) continue;  // given up
     if (!state.ok()) return state.status();
-    if (*state <= wire::OPEN_FOR_QUERIES) return held->id;
+    if (*state <= wire::OPEN_FOR_QUERIES) return std::optional<Digest>(held->id);
     SHOAL_RETURN_IF_ERROR(Lose(*held));
   }
-  return ObtainNew(queries, /*only_new_rounds=*/false);
+  return std::optional<Digest>();
 }
 
 absl::StatusOr<Digest> ChainClient::ObtainAhead(uint32_t slots) {
@@ -783,6 +901,10 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
     }
     SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
     SHOAL_RETURN_IF_ERROR(CheckEnrolments());
+    if (options_.term && round.header().max_refreshes() == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(RoundName(*held), " has no term, and a watched list asks in one that has"));
+    }
     held->rows = PadRows(part.rows, count, deployment_->manifest().rows(), *environment_.random);
     held->wanted = WantedDigest(*held, part);
     store_->state().ledger.Add({.sent_s = environment_.clock->NowSeconds(),
@@ -791,11 +913,7 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
                                 .noise = deployment_->roster().noise()});
     if (TriedLookup* const tried = Tried(); tried != nullptr) ++tried->submissions;
     if (options_.term) {
-      // For as long as terms may last by what all parties have signed: the frontend alone chooses
-      // how long this one does, and short ones must not bring more histograms.
-      const wire::RoundHeader& header = held->header.header();
-      const uint64_t limit_s = header.announced_s() + deployment_->roster().term_limit_s();
-      store_->state().enrolments.push_back(std::max(header.term_expires_s(), limit_s));
+      store_->state().enrolments.push_back(EnrolmentLasts(held->header.header()));
     }
     // Saves the rows, the charge and the attempt first. From here on these slots carry these rows
     // for ever.
@@ -913,7 +1031,11 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wan
   }
   if (options_.announce) options_.announce(division);
   costs_.query_seconds = costs_.answer_seconds = 0;
-  const std::vector<Portion> parts = PartsOf(division, wanted.rows);
+  std::vector<uint32_t> spread(wanted.rows.begin(), wanted.rows.end());
+  if (division.rounds() > 1) {
+    SHOAL_ASSIGN_OR_RETURN(spread, Spread(division, wanted.rows));
+  }
+  const std::vector<Portion> parts = PartsOf(division, wanted.rows, spread);
   // Checks for all rounds at once what Submit checks for each. Parts that were begun before an
   // interruption are charged already, and again if their round is of another table or roster.
   SHOAL_RETURN_IF_ERROR(DropUnusable());
@@ -926,7 +1048,7 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wan
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<RowAnswers> answers, AskPart(parts[0]));
     return answers;
   }
-  auto all = std::make_unique<AnswersOfRounds>(this);
+  auto all = std::make_unique<AnswersOfRounds>(this, SpreadDigest(division, wanted.rows));
   double answer_seconds = 0;
   for (const Portion& part : parts) {
     environment_.Tell(
@@ -947,8 +1069,7 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
     SHOAL_RETURN_IF_ERROR(DropUnusable());
     std::optional<Digest> round_id = FindBegun(part);  // begun before an interruption
     if (!round_id) {
-      SHOAL_RETURN_IF_ERROR(CheckAttempts(aborted));
-      SHOAL_RETURN_IF_ERROR(CheckEnrolments());
+      SHOAL_RETURN_IF_ERROR(CheckCaps(aborted));
       // Another attempt must not take slots in vain.
       if (!aborted.ok()) {
         SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));

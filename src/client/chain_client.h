@@ -13,7 +13,8 @@
 // answered in its time) does it ask for the rows in another round. It sends them at most
 // `max_attempts` times, and each time is charged; rounds that ended before it sent anything count
 // apart (kMaxLostRounds). Both counts are in the state, under a digest of the lookup's keys, and so
-// hold over all runs of the program and all epochs of the table.
+// hold over all runs of the program and all epochs of the table, and whatever the device's clock
+// does: they are forgotten by the time that all parties have signed (State::signed_s).
 //
 // While the frontend does not answer, a client waits: for a round that takes onions until
 // timeout_s is over, and with slots until their round expires (patience.h).
@@ -22,6 +23,12 @@
 // more, padding included, is refused before anything is sent, or is spread over rounds, or goes
 // into one round if the caller accepts that (BeyondPhi). Where phi is 1 the deployment protects
 // single lookups alone, and lookups of several queries go into one round.
+//
+// Over rounds, rows and padding go in a uniformly random order, which is drawn once for the list,
+// from a seed that is durable before anything is sent, and cut into the rounds' shares. So another
+// key in place of one changes one query of one round, whichever that is. In an order that depends
+// on the rows (rising, say) it could move a row of every round, and each round would be another
+// change (docs/privacy.md). An attempt that comes to nothing is repeated with the same share.
 //
 // A client that finds no round of its epoch of the table, but rounds of another one, asks whether a
 // newer epoch is served. If so, Ask ends with NewEpochError (deployment.h), and goes on under the
@@ -143,11 +150,14 @@ struct ChainOptions {
   // Bytes of arrays in one request or response; of a round's onions, when they are cut.
   size_t piece_bytes = kMaxBulkBytes;
   BeyondPhi beyond_phi = BeyondPhi::kRefuse;
-  // The most that everything in the ledger may reveal together: no submission takes its epsilon, at
-  // the deployment's delta, above this. No limit if it is not set.
+  // The most that everything in the ledger may reveal together: no submission takes its epsilon
+  // above this, at the deployment's delta, (1 + idle rounds)-fold (Ledger::Grown). No limit if it
+  // is not set.
   std::optional<double> max_epsilon = {};
   // If set, only rounds with a term are entered, and a lookup goes into one of them. Otherwise
-  // rounds without, of which parties keep nothing; after a minute without one, any.
+  // rounds without, of which parties keep nothing; after a minute without one, any. Slots that are
+  // held already are used by the same rule, and a round that was charged for one kind of lookup is
+  // not gone on with by the other.
   std::optional<TermOptions> term = {};
   // Ask calls it before anything is sent.
   std::function<void(const Division&)> announce = {};
@@ -207,11 +217,13 @@ class ChainClient final : public RowSource {
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots);
 
   // The steps of Ask, for tests and for programs that time the steps themselves. Obtain returns a
-  // round of this deployment with `queries` slots that carry no rows yet. ABORTED: a round was lost
+  // round of this deployment with `queries` slots that carry no rows yet, with a term if that is
+  // what the client asks for, whoever took the slots and when. ABORTED: a round was lost
   // while slots were obtained in it, and another one may do.
   absl::StatusOr<Digest> Obtain(uint32_t queries);
   // Pads `rows`, which are distinct, to the round's number of queries. Charged even if it fails
-  // later. FAILED_PRECONDITION of CheckLimit, and nothing was sent.
+  // later. FAILED_PRECONDITION of CheckLimit, or of a client that asks for a term if the round has
+  // none, and nothing was sent.
   absl::Status Submit(const Digest& round_id, std::span<const uint32_t> rows);
   // Fetches all answers to the submitted queries, masked and not verified. Answer i of the spool
   // belongs to row i of the round. ABORTED: the round is over, and this client has no answers of
@@ -228,7 +240,8 @@ class ChainClient final : public RowSource {
   struct Way;
   // What one round carries of a lookup.
   struct Portion {
-    std::span<const uint32_t> rows;    // rising
+    // Rising. Of a lookup that is spread over rounds, `queries` of its rows and of its padding.
+    std::span<const uint32_t> rows;
     uint32_t queries = 0;              // the number of `rows`, and padding
     std::span<const uint32_t> lookup;  // all rows of the lookup, rising
     uint32_t number = 0;
@@ -249,10 +262,30 @@ class ChainClient final : public RowSource {
   absl::StatusOr<HeldRound*> PrepareOnions(const round::Round& round,
                                            const wire::SignedHeader& header, uint32_t slots);
   absl::Status DropUnusable();
-  static Digest WantedDigest(const HeldRound& held, const Portion& part);
-  // A round in which queries for exactly this part are already charged.
+  // Takes the signed time from the rounds that are listed.
+  absl::Status LearnTime();
+  // CheckAttempts and CheckEnrolments, with the signed time learnt anew before either is final.
+  absl::Status CheckCaps(const absl::Status& last);
+  Digest WantedDigest(const HeldRound& held, const Portion& part) const;
+  // Whether queries for exactly this part, of a lookup of this kind, are already charged in `held`.
+  bool IsFor(const HeldRound& held, const Portion& part) const;
+  // A round of which that is true.
   std::optional<Digest> FindBegun(const Portion& part);
-  std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows) const;
+  // When a term that this round begins may last until: what its enrolment is remembered for.
+  uint64_t EnrolmentLasts(const wire::RoundHeader& header) const;
+  // Whether slots that are held in the round may take queries of this client, which has waited for
+  // a round since `begun_s`: the rule of TermSuits, for slots that were taken earlier.
+  bool Suits(const HeldRound& held, uint64_t begun_s) const;
+  // A round with as many slots that suit and carry no rows yet.
+  absl::StatusOr<std::optional<Digest>> FindUnused(uint32_t queries, uint64_t begun_s);
+  // The digest by which the state knows how a lookup of these rows is spread over rounds.
+  Digest SpreadDigest(const Division& division, std::span<const uint32_t> rows) const;
+  // The rows and their padding in the secret order in which they go to the rounds: durable.
+  absl::StatusOr<std::vector<uint32_t>> Spread(const Division& division,
+                                               std::span<const uint32_t> rows);
+  // `spread`: the rows, or Spread's, each round's made rising.
+  static std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows,
+                                      std::span<uint32_t> spread);
   absl::StatusOr<std::unique_ptr<Answers>> AskPart(const Portion& part);
   absl::Status SubmitPart(const Digest& round_id, const Portion& part);
   // NewEpochError if the frontend serves a newer epoch of the table or the roster.
@@ -264,6 +297,9 @@ class ChainClient final : public RowSource {
   absl::Status TellEnrolled(const HeldRound& held, const round::Round& round) const;
   // ABORTED, which names `last`, if the lookup has no attempts left.
   absl::Status CheckAttempts(const absl::Status& last);
+  // What a lookup's day is counted from. The signed time alone may be old: perhaps no header was
+  // verified since the last lookup. A device's clock that is ahead makes the day longer.
+  uint64_t TimeOfAttempt() const;
   // The lookup's entry in the state, which the next save stores; null outside of Ask.
   TriedLookup* Tried();
   absl::Status GiveUp(HeldRound& held);

@@ -83,6 +83,7 @@ class WatchedStore final : public StateStore {
     durable_rounds = 0;
     durable_onions = 0;
     durable_machines = 0;
+    durable_spreads = state_.spreads.size();
     for (const HeldRound& round : state_.rounds) {
       if (round.over) continue;
       ++durable_rounds;
@@ -99,6 +100,7 @@ class WatchedStore final : public StateStore {
   size_t durable_rounds = 0;
   size_t durable_onions = 0;  // of submissions whose cut is durable
   size_t durable_machines = 0;
+  size_t durable_spreads = 0;
   std::set<uint32_t> durable_rows;
   uint64_t durable_charges = 0;
 
@@ -357,6 +359,26 @@ TEST_F(ClientTest, ARoundIsNotEnteredAgain) {
   EXPECT_EQ(SentCount("SubmitOnions"), 2u);
 }
 
+// They are one client: the second does not ask in a round in which the first has asked, where both
+// would have more changed queries than its noise protects, and is charged to the same ledger.
+TEST_F(ClientTest, ProgramsWithOneStateShareItsRoundsAndItsLedger) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  auto first = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest obtained, first->chain().Obtain(8));
+  SHOAL_ASSERT_OK(first->chain().Submit(obtained, std::vector<uint32_t>{1}));
+  frontend_->SetState(round_id, wire::OPEN_FOR_ONIONS);
+  first.reset();
+  auto second = Open();
+  EXPECT_THAT(second->LookUp(Keys({"key-2"})), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_EQ(frontend_->Asked(round_id).size(), 8u);
+  const Digest another = frontend_->OpenRound();
+  SHOAL_ASSERT_OK(second->LookUp(Keys({"key-2"})));
+  EXPECT_EQ(frontend_->Asked(another).size(), 8u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 2u);
+  EXPECT_EQ(store_.state().ledger.queries(), 16u);
+}
+
 TEST_F(ClientTest, SlotsCanBeHadAhead) {
   Start();
   const Digest a = frontend_->OpenRound();
@@ -606,6 +628,25 @@ TEST_F(ClientTest, AttemptsCountOverRuns) {
   SHOAL_ASSERT_OK(Open()->LookUp(Keys({"key-1"})));
   EXPECT_TRUE(store_.state().lookups.empty()) << "an answered lookup leaves nothing behind";
   EXPECT_EQ(store_.state().lookups_key, Digest());
+}
+
+// A device's clock that jumps a day ahead, and back, gives nobody more attempts: they are forgotten
+// by the time at which all parties announce rounds.
+TEST_F(ClientTest, AClockThatJumpsForgetsNoAttempts) {
+  Start();
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED ? wire::ABORTED : wanted;
+  };
+  for (int i = 0; i < 5; ++i) frontend_->OpenRound();
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+  const size_t rounds = store_.state().rounds.size();
+  frontend_->clock().now_s += State::kLookupS + 100;
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+  frontend_->clock().now_s -= State::kLookupS + 100;
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+  EXPECT_EQ(store_.state().rounds.size(), rounds) << "rounds that could be entered again";
 }
 
 // Rounds that were lost before anything was sent cost delta, and are capped too, over all runs.
@@ -978,12 +1019,12 @@ TEST_F(FrontendMachinesTest, RoundsThatEndInSilenceAreCountedAndCharged) {
   EXPECT_THAT(OpenDevice()->chain().ObtainAhead(8),
               StatusIs(absl::StatusCode::kAborted, "is over"));
   EXPECT_EQ(store_.state().ledger.idle_rounds(), 2 * kMaxLostRounds);
-  // The limit is looked at before each of them.
+  // A limit makes no difference: nothing was asked.
   store_.state() = State();
-  options_.max_epsilon = 100;
-  EXPECT_THAT(OpenDevice()->LookUp(Keys({"key-2"})),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "max_epsilon"));
-  EXPECT_LT(store_.state().ledger.idle_rounds(), 3u);
+  options_.max_epsilon = 0.01;
+  EXPECT_THAT(OpenDevice()->chain().ObtainAhead(8),
+              StatusIs(absl::StatusCode::kAborted, "is over"));
+  EXPECT_EQ(store_.state().ledger.idle_rounds(), kMaxLostRounds);
 }
 
 // Overload, for example: a machine that refuses for a while is not given up while others say that
@@ -1708,6 +1749,88 @@ TEST_F(BeyondPhiTest, GoesOnInTheRoundWhereItStopped) {
   EXPECT_EQ(store_.state().ledger.submissions(), 4u);
 }
 
+// Which round a row is asked in depends neither on the row, nor on its place in the list, nor on
+// whether it is padding: each of 12 goes to the rounds of 5, 5 and 2 with those chances.
+TEST_F(BeyondPhiTest, RowsGoToRoundsInASecretOrder) {
+  constexpr int kTimes = 24;
+  StartWith(BeyondPhi::kOverRounds, 12);
+  frontend_->SetState(ids_[3], wire::ABORTED);
+  auto device = Open();
+  for (const size_t wanted : {1, 12}) {
+    std::array<int, 3> lowest = {}, highest = {};
+    for (int time = 0; time < kTimes; ++time) {
+      if (time > 0 || wanted > 1) ids_.clear();
+      while (ids_.size() < 3) ids_.push_back(frontend_->OpenRound());
+      std::vector<uint32_t> rows;
+      for (size_t i = 0; i < wanted; ++i) rows.push_back(static_cast<uint32_t>(2 * i));
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, AskRows(*device, rows));
+      for (size_t round = 0; round < 3; ++round) {
+        for (const auto& [slot, row] : frontend_->Asked(ids_[round])) {
+          lowest[round] += row == rows.front();
+          highest[round] += row == rows.back();
+        }
+      }
+      SHOAL_ASSERT_OK(answers->Erase());
+      EXPECT_TRUE(store_.state().spreads.empty());
+      store_.state() = State();
+      ASSERT_NE(device = Open(), nullptr);
+    }
+    // Binomials of (24, 5/12) and (24, 1/6), of which one is outside with a chance below 2e-5.
+    for (const auto& seen : {lowest, highest}) {
+      EXPECT_NEAR(seen[0], 10, 9) << wanted;
+      EXPECT_NEAR(seen[1], 10, 9) << wanted;
+      EXPECT_LT(seen[2], 14) << wanted;
+      EXPECT_EQ(seen[0] + seen[1] + seen[2], kTimes) << wanted;
+    }
+  }
+}
+
+// Another order for the attempt after an aborted round would move the rows of every round.
+TEST_F(BeyondPhiTest, TheOrderIsDrawnOnce) {
+  StartWith(BeyondPhi::kOverRounds, 12);
+  const auto rows_of = [&](const Digest& id) {
+    std::set<uint32_t> rows;
+    for (const auto& [slot, row] : frontend_->Asked(id)) rows.insert(row);
+    return rows;
+  };
+  frontend_->reach = [&](const Digest& id, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED && id == ids_[1] ? wire::ABORTED : wanted;
+  };
+  std::string killed_at = "FetchAnswers";
+  int fetches = 0;
+  frontend_->before = [&](const std::string& name) {
+    if (name == "SubmitOnions") {
+      EXPECT_EQ(store_.durable_spreads, 1u);
+    }
+    return name == killed_at && ++fetches == 2 ? absl::CancelledError("killed") : absl::OkStatus();
+  };
+  std::vector<uint32_t> rows;
+  for (uint32_t i = 0; i < 11; ++i) rows.push_back(3 * i);
+  EXPECT_THAT(AskRows(*Open(), rows), StatusIs(absl::StatusCode::kCancelled, "killed"));
+  const std::set<uint32_t> first = rows_of(ids_[0]), second = rows_of(ids_[1]);
+  EXPECT_EQ(second, rows_of(ids_[2])) << "the attempt after the aborted one";
+  killed_at = "";
+  SHOAL_ASSERT_OK(AskRows(*Open(), rows).status());
+  EXPECT_EQ(rows_of(ids_[0]), first);
+  EXPECT_EQ(rows_of(ids_[2]), second);
+  std::set<uint32_t> all = rows_of(ids_[3]);
+  EXPECT_EQ(all.size(), 2u);
+  all.insert(first.begin(), first.end());
+  all.insert(second.begin(), second.end());
+  EXPECT_EQ(all.size(), 12u) << "a row or padding was asked in two rounds";
+  EXPECT_EQ(store_.state().ledger.submissions(), 4u);
+}
+
+TEST_F(BeyondPhiTest, NothingIsSentWhenTheOrderCannotBeSaved) {
+  StartWith(BeyondPhi::kOverRounds, 12);
+  auto device = Open();
+  frontend_->sent.clear();
+  store_.fail = absl::ResourceExhaustedError("full");
+  EXPECT_THAT(AskRows(*device, {1}), StatusIs(absl::StatusCode::kResourceExhausted, "full"));
+  EXPECT_TRUE(frontend_->sent.empty());
+  EXPECT_TRUE(store_.state().spreads.empty());
+}
+
 TEST_F(BeyondPhiTest, RefusesMoreRoundsThanAStateHolds) {
   Start({.dense = true, .records = 20'000});  // phi is 1
   options_.beyond_phi = BeyondPhi::kOverRounds;
@@ -1782,19 +1905,39 @@ TEST_F(LimitTest, SubmitStops) {
   EXPECT_EQ(store_.state().ledger.submissions(), 0u);
 }
 
-// Slots that no query needs count as lost, and so do those that are to be taken.
+// Slots that no query needs count as lost, and so do those that are to be taken. The limit is
+// looked at where the ledger is then: an abort locks nobody out.
 TEST_F(LimitTest, SlotsAreCounted) {
   StartWith(BeyondPhi::kRefuse, 5);
-  options_.max_epsilon = 40;
+  options_.max_epsilon = EpsilonOf(5) * 1.01;
   auto device = Open();
-  // The delta of one round is the deployment's.
   SHOAL_ASSERT_OK(device->chain().ObtainAhead(5).status());
-  EXPECT_THAT(device->chain().ObtainAhead(5),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "no epsilon at all"));
+  SHOAL_ASSERT_OK(device->chain().ObtainAhead(5).status());
   const Division division{.queries = 5, .in_each = 5};
-  EXPECT_EQ(device->chain().LedgerWith(5, division).idle_rounds(), 0u);
-  EXPECT_EQ(device->chain().LedgerWith(0, division).idle_rounds(), 1u);
+  EXPECT_EQ(device->chain().LedgerWith(5, division).idle_rounds(), 1u);
+  EXPECT_EQ(device->chain().LedgerWith(0, division).idle_rounds(), 2u);
   SHOAL_EXPECT_OK(AskRows(*device, {1}).status());
+  EXPECT_THAT(AskRows(*device, {2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "a larger max_epsilon, or none"));
+}
+
+TEST_F(LimitTest, AnAbortLocksNobodyOut) {
+  StartWith(BeyondPhi::kRefuse, 5);
+  options_.max_epsilon = EpsilonOf(5) * 1.01;
+  int aborts = 0;
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::OPEN_FOR_QUERIES && ++aborts <= 2 ? wire::ABORTED : wanted;
+  };
+  auto device = Open();
+  SHOAL_ASSERT_OK(AskRows(*device, {1}).status());
+  EXPECT_EQ(store_.state().ledger.idle_rounds(), 2u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+  frontend_->sent.clear();
+  EXPECT_THAT(AskRows(*device, {2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "at delta 3e-06, which is the deployment's, 3-fold for 2 rounds with slots "
+                       "and without queries; nothing was sent"));
+  EXPECT_TRUE(frontend_->sent.empty());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
+#include "src/base/secret.h"
 #include "src/base/testing/matchers.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/storage/file.h"
@@ -122,8 +123,10 @@ TEST_F(DeploymentTest, SecretsOfExpiredRoundsGoWhenTheDeploymentIsOpened) {
                                    .pool = &frontend_.pool(),
                                    .sleep = [](uint32_t) {}};
   SHOAL_ASSERT_OK(Deployment::Open(frontend_, frontend_.pins(), store, environment));
-  ASSERT_EQ(store.state().rounds.size(), 1u);
-  EXPECT_EQ(store.state().rounds[0].counter(), now_s + 3600);
+  ASSERT_EQ(store.state().rounds.size(), 2u);
+  EXPECT_TRUE(store.state().rounds[0].over);
+  EXPECT_EQ(ToBytes(store.state().rounds[0].master.view()), Bytes(Seed::size()));
+  EXPECT_FALSE(store.state().rounds[1].over);
 }
 
 }  // namespace

@@ -35,15 +35,8 @@ void Ledger::Add(const Submission& submission) {
   charged->queries += submission.queries;
 }
 
-void Ledger::AddIdleRound(double delta) {
-  ++idle_rounds_;
-  idle_delta_ = std::min(1.0, idle_delta_ + delta);
-}
-
 absl::StatusOr<std::optional<double>> Ledger::EpsilonAt(double delta) const {
-  // Added to whatever the rest reveals: basic composition.
-  const double left = delta - idle_delta_;
-  if (!(left >= 0)) return std::optional<double>();
+  const double left = delta / Grown(1);
   noise::Composition composition;
   std::vector<noise::Distribution> distributions;
   uint64_t changes = 0;

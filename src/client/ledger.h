@@ -2,8 +2,10 @@
 // together.
 //
 // Every submission is charged before it is sent. A round in which the client held slots and sent
-// nothing is charged the delta of its noise once it is over, whatever the frontend says became of
-// it. Nothing is ever taken back.
+// nothing counts once it is over, whatever the frontend says became of it: who can have rounds come
+// to nothing may wait for one whose noise suits him. So what is quoted has (1 + such rounds) times
+// the delta that the queries have together at that epsilon (docs/privacy.md). Nothing is ever taken
+// back.
 //
 // Queries of one round are for distinct rows, and rounds have fresh noise, so that all of a
 // client's queries are independent changes (noise/accountant.h): their privacy losses are added up
@@ -72,8 +74,8 @@ class Ledger {
   static constexpr size_t kDetailed = 256;
 
   void Add(const Submission& submission);
-  // A round in which slots were held and nothing was sent, whose noise has this delta.
-  void AddIdleRound(double delta);
+  // A round in which slots were held and nothing was sent.
+  void AddIdleRound() { ++idle_rounds_; }
   // The ledger was read from a file that may have been an old copy. What that lacks is lost.
   void AddDoubt() { ++doubts_; }
 
@@ -81,6 +83,8 @@ class Ledger {
   uint64_t submissions() const { return submissions_; }
   uint64_t queries() const { return queries_; }
   uint64_t idle_rounds() const { return idle_rounds_; }
+  // What `delta` grows to if each of the rounds could have been another one.
+  double Grown(double delta) const { return delta * (1 + static_cast<double>(idle_rounds_)); }
   // How often AddDoubt was called. If ever, everything may have revealed more than LossAt says.
   uint64_t doubts() const { return doubts_; }
 
@@ -97,7 +101,6 @@ class Ledger {
   uint64_t queries_ = 0;
   std::vector<ChargedNoise> noise_;
   uint64_t idle_rounds_ = 0;
-  double idle_delta_ = 0;
   uint64_t doubts_ = 0;
 };
 

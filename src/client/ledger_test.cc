@@ -74,22 +74,43 @@ TEST(LedgerTest, AddsUpOverSettings) {
   EXPECT_LE(*one.epsilon, 1.06) << "one lookup costs what the roster claims";
 }
 
+// Who can have rounds come to nothing may wait for one whose noise suits him: each adds another
+// choice, and so once more the delta that the queries have at the epsilon that is shown.
 TEST(LedgerTest, IdleRoundsCostTheirDelta) {
-  Ledger ledger = With({{.queries = 5, .noise = Wide()}});
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss without, ledger.LossAt(2e-6));
-  ledger.AddIdleRound(1.5e-6);
-  EXPECT_EQ(ledger.idle_rounds(), 1u);
-  EXPECT_EQ(ledger.submissions(), 1u);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss with, ledger.LossAt(2e-6));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss less, LossOf(Wide(), 5, 2e-6 - 1.5e-6));
-  ASSERT_TRUE(without.epsilon && with.epsilon && less.epsilon);
-  EXPECT_GT(*with.epsilon, *without.epsilon);
-  EXPECT_NEAR(*with.epsilon, *less.epsilon, 1e-4);
-  ledger.AddIdleRound(1.5e-6);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss over, ledger.LossAt(2e-6));
-  EXPECT_FALSE(over.epsilon.has_value());
-  ASSERT_TRUE(over.beyond.has_value());
-  EXPECT_DOUBLE_EQ(over.beyond->delta, 2e-5);
+  const noise::Parameters noise{.mechanism = noise::Mechanism::kSplitGaussian,
+                                .epsilon = 1,
+                                .delta = 1e-6,
+                                .phi = 64,
+                                .mode = 126,
+                                .left_scale = 23.82,
+                                .right_scale = 107.97};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto distribution, noise::Distribution::Create(noise));
+  for (const uint32_t queries : {1u, 64u}) {
+    Ledger ledger = With({{.queries = queries, .noise = noise}});
+    SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss without, ledger.LossAt(1e-4));
+    for (int i = 0; i < 10; ++i) ledger.AddIdleRound();
+    EXPECT_EQ(ledger.idle_rounds(), 10u);
+    EXPECT_EQ(ledger.submissions(), 1u);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss with, ledger.LossAt(1e-4));
+    ASSERT_TRUE(without.epsilon && with.epsilon);
+    EXPECT_GT(*with.epsilon, *without.epsilon);
+    const auto delta = [&](double epsilon) {
+      const auto bounds =
+          noise::SubstitutionDelta(distribution.weights(), epsilon, {.phi = queries});
+      return bounds.ok() ? bounds->upper : 1;
+    };
+    EXPECT_LE(11 * delta(*with.epsilon), 1e-4) << queries;
+    EXPECT_GT(11 * delta(*with.epsilon * 0.998), 1e-4) << queries;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss grown, ledger.LossAt(ledger.Grown(1e-4)));
+    EXPECT_NEAR(grown.epsilon.value_or(-1), *without.epsilon, 1e-6);
+  }
+}
+
+TEST(LedgerTest, IdleRoundsAloneRevealNothing) {
+  Ledger ledger;
+  ledger.AddIdleRound();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, ledger.LossAt(1e-6));
+  EXPECT_EQ(loss.epsilon, 0.0);
 }
 
 // Under noise for single lookups, a row that shows no noise gives its query away with a chance of

@@ -64,6 +64,7 @@ struct WipingRecord {
   StateRecord record;
   ~WipingRecord() {
     for (RoundRecord& round : *record.mutable_rounds()) WipeString(*round.mutable_master_seed());
+    for (SpreadRecord& spread : *record.mutable_spreads()) WipeString(*spread.mutable_seed());
   }
 };
 
@@ -146,6 +147,7 @@ class StateCodec {
       out.set_master_seed(round.master.data(), Seed::size());
       if (!round.rows.empty()) out.set_wanted(ToString(round.wanted));
       if (round.machine) out.set_machine(*round.machine);
+      out.set_for_lookup(round.for_lookup);
       for (const OnionSubmission& submission : round.submissions) {
         WriteSubmission(submission, *out.add_submissions());
       }
@@ -156,6 +158,12 @@ class StateCodec {
       }
     }
     WriteLookups(state, record);
+    for (const SpreadLookup& spread : state.spreads) {
+      SpreadRecord& out = *record.add_spreads();
+      out.set_id(ToString(spread.id));
+      out.set_seed(spread.seed.data(), Seed::size());
+      out.set_latest_s(spread.latest_s);
+    }
     record.mutable_enrolments()->Add(state.enrolments.begin(), state.enrolments.end());
     WriteLedger(state.ledger, record);
     return WithDigest(record);
@@ -174,7 +182,7 @@ class StateCodec {
       *record.add_rounds()->mutable_header() = round.header;
       // A round whose rows are in a file was charged with them.
       if (round.IsIdle() && !arrays.contains(round.id)) {
-        ledger.AddIdleRound(round.header.header().noise().delta());
+        ledger.AddIdleRound();
       }
     }
     WriteLookups(state, record);
@@ -191,6 +199,7 @@ class StateCodec {
       out.set_lost(tried.lost);
       out.set_latest_s(tried.latest_s);
     }
+    record.set_signed_s(state.signed_s);
     if (!state.lookups.empty()) record.set_lookups_key(ToString(state.lookups_key));
   }
 
@@ -217,7 +226,6 @@ class StateCodec {
     total.set_submissions(ledger.submissions_);
     total.set_queries(ledger.queries_);
     total.set_idle_rounds(ledger.idle_rounds_);
-    total.set_idle_delta(ledger.idle_delta_);
     total.set_doubts(ledger.doubts_);
     for (const ChargedNoise& charged : ledger.noise_) {
       ChargedNoiseRecord& out = *record.add_noise();
@@ -239,7 +247,6 @@ class StateCodec {
     ledger.submissions_ = total.submissions();
     ledger.queries_ = total.queries();
     ledger.idle_rounds_ = total.idle_rounds();
-    ledger.idle_delta_ = total.idle_delta();
     ledger.doubts_ = total.doubts();
     for (const ChargedNoiseRecord& in : record.noise()) {
       auto noise = roster::NoiseFromWire(in.noise());
@@ -310,6 +317,7 @@ class StateCodec {
 
     State& state = decoded.state;
     state.deployment = record.deployment();
+    state.signed_s = record.signed_s();
     SHOAL_ASSIGN_OR_RETURN(state.roster, ReadSeen(record.roster()));
     SHOAL_ASSIGN_OR_RETURN(state.table, ReadSeen(record.table()));
     SHOAL_ASSIGN_OR_RETURN(state.followed_keys, ReadFollowed(record));
@@ -342,6 +350,7 @@ class StateCodec {
           if (in.machine() >= roster::kMaxMachines) return Damaged("a machine of the frontend");
           round.machine = in.machine();
         }
+        round.for_lookup = in.for_lookup();
       }
       if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");
       state.rounds.push_back(std::move(round));
@@ -358,6 +367,16 @@ class StateCodec {
     }
     if (!state.lookups.empty()) {
       SHOAL_ASSIGN_OR_RETURN(state.lookups_key, ReadDigest(record.lookups_key()));
+    }
+    if (record.spreads_size() > static_cast<int>(State::kMaxSpreads)) {
+      return Damaged("too many lookups over rounds");
+    }
+    for (const SpreadRecord& in : record.spreads()) {
+      SpreadLookup& spread = state.spreads.emplace_back();
+      SHOAL_ASSIGN_OR_RETURN(spread.id, ReadDigest(in.id()));
+      if (in.seed().size() != Seed::size()) return Damaged("a seed's length");
+      spread.seed = Seed(AsBytes(in.seed()));
+      spread.latest_s = in.latest_s();
     }
     if (record.enrolments_size() > static_cast<int>(State::kMaxEnrolments)) {
       return Damaged("too many enrolments");
@@ -408,6 +427,10 @@ Digest LookupId(const Digest& key, const Digest& lookup) {
   return Transcript("shoal client tried lookup v1", key).Blob(lookup).Finish();
 }
 
+Digest SpreadId(const Seed& seed, const Digest& lookup) {
+  return Transcript("shoal client spread v1", seed.view()).Blob(lookup).Finish();
+}
+
 }  // namespace
 
 TriedLookup* State::FindLookup(const Digest& lookup) {
@@ -437,6 +460,32 @@ bool State::DropLookup(const Digest& lookup) {
   return true;
 }
 
+SpreadLookup* State::FindSpread(const Digest& lookup) {
+  const auto found = std::ranges::find_if(spreads, [&](const SpreadLookup& spread) {
+    return spread.id == SpreadId(spread.seed, lookup);
+  });
+  return found == spreads.end() ? nullptr : &*found;
+}
+
+SpreadLookup& State::AddSpread(const Digest& lookup, uint64_t now_s, RandomSource& random) {
+  SpreadLookup* found = FindSpread(lookup);
+  if (found == nullptr) {
+    if (spreads.size() >= kMaxSpreads) {
+      spreads.erase(std::ranges::min_element(spreads, {}, &SpreadLookup::latest_s));
+    }
+    found = &spreads.emplace_back();
+    found->seed = random.NewSeed();
+    found->id = SpreadId(found->seed, lookup);
+  }
+  found->latest_s = now_s;
+  return *found;
+}
+
+void State::DropSpread(const Digest& lookup) {
+  SpreadLookup* const found = FindSpread(lookup);
+  if (found != nullptr) spreads.erase(spreads.begin() + (found - spreads.data()));
+}
+
 HeldRound* State::FindRound(const Digest& id) {
   for (HeldRound& round : rounds) {
     if (round.id == id) return &round;
@@ -446,7 +495,7 @@ HeldRound* State::FindRound(const Digest& id) {
 
 void State::End(HeldRound& round) {
   if (round.IsIdle()) {
-    ledger.AddIdleRound(round.header.header().noise().delta());
+    ledger.AddIdleRound();
   }
   round.End();
 }
@@ -454,8 +503,12 @@ void State::End(HeldRound& round) {
 bool State::DropExpired(uint64_t now_s) {
   bool dropped = false;
   for (auto it = rounds.begin(); it != rounds.end();) {
-    if (it->header.header().expires_s() < now_s) {
+    const uint64_t expires_s = it->header.header().expires_s();
+    if (expires_s < now_s && !it->over) {
       End(*it);
+      dropped = true;
+    }
+    if (expires_s < std::min(now_s, signed_s)) {
       it = rounds.erase(it);
       dropped = true;
     } else {
@@ -463,10 +516,13 @@ bool State::DropExpired(uint64_t now_s) {
     }
   }
   dropped |= std::erase_if(lookups, [&](const TriedLookup& tried) {
-               return tried.latest_s + kLookupS < now_s;
+               return tried.latest_s + kLookupS < signed_s;
              }) > 0;
   if (lookups.empty()) lookups_key = {};
-  dropped |= std::erase_if(enrolments, [&](uint64_t until_s) { return until_s < now_s; }) > 0;
+  dropped |= std::erase_if(spreads, [&](const SpreadLookup& spread) {
+               return spread.latest_s + kLookupS < signed_s;
+             }) > 0;
+  dropped |= std::erase_if(enrolments, [&](uint64_t until_s) { return until_s < signed_s; }) > 0;
   return dropped;
 }
 

@@ -22,6 +22,7 @@
 #ifndef SHOAL_SRC_CLIENT_STATE_H_
 #define SHOAL_SRC_CLIENT_STATE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -60,8 +61,12 @@ struct HeldRound {
   // The machine of the frontend that has this client's slots: everything of the round goes there.
   // Drawn at random, and stored before anything is sent. None if the frontend has one machine.
   std::optional<uint32_t> machine = {};
-  // Whether the round is over: the seed is wiped. The entry is kept until the round expires, so
-  // that the client does not enter the round again.
+  // Whether the slots were taken for a lookup, which wants no refreshes: if the round has a term,
+  // that lookup has waited for one without (TermSuits), and the next one need not. Version 0.2 did
+  // not store it: false.
+  bool for_lookup = false;
+  // Whether the round is over: the seed is wiped. The entry is kept until the round has expired by
+  // the time that all parties have signed, so that the client does not enter the round again.
   bool over = false;
 
   uint64_t counter() const { return header.header().counter(); }
@@ -87,7 +92,16 @@ struct TriedLookup {
   uint32_t submissions = 0;
   // Rounds that were lost before anything was sent in them.
   uint32_t lost = 0;
-  // When the last of them was.
+  // The time of the last of them, signed or of the device's clock, whichever is later.
+  uint64_t latest_s = 0;
+};
+
+// How a lookup that takes several rounds is spread over them.
+struct SpreadLookup {
+  // A digest of what is spread under `seed`.
+  Digest id = {};
+  // Of the padding and of the secret order in which rows and padding go to the rounds.
+  Seed seed;
   uint64_t latest_s = 0;
 };
 
@@ -102,7 +116,16 @@ struct State {
   // with the last entry.
   std::vector<TriedLookup> lookups;
   Digest lookups_key = {};
+  // At most kMaxSpreads. An entry goes when its lookup is answered, or after kLookupS.
+  std::vector<SpreadLookup> spreads;
   Ledger ledger;
+  // The signed time: the latest time at which a round was announced whose header this client has
+  // verified. All parties have signed it, the honest one too, whose clock it was not ahead of by
+  // more than the roster's tolerance. So it never goes back, and does not jump where this device's
+  // clock does. What caps a device's attempts, and in what order a list goes to rounds, is
+  // forgotten by this time alone; rounds' secrets go by the device's clock as well, whichever is
+  // first.
+  uint64_t signed_s = 0;
   // Of every submission to a round with a term, whatever became of it: until when a term that began
   // then may last, by its header or the roster's limit, whichever is later. At most kMaxEnrolments;
   // an entry goes when that time is over. How many there are is all that bounds a device's
@@ -113,6 +136,7 @@ struct State {
   static constexpr size_t kMaxRounds = 4096;
   static constexpr size_t kMaxLookups = 256;
   static constexpr size_t kMaxEnrolments = 64;
+  static constexpr size_t kMaxSpreads = 64;
   // How long an unanswered lookup is remembered after its last attempt.
   static constexpr uint64_t kLookupS = 24 * 3600;
 
@@ -126,8 +150,16 @@ struct State {
   TriedLookup& AddLookup(const Digest& lookup, uint64_t now_s, RandomSource& random);
   // Forgets the lookup. True if there was an entry.
   bool DropLookup(const Digest& lookup);
-  // Drops rounds and enrolments that expired before `now_s`, and lookups that were not tried for
-  // kLookupS. True if there were any.
+  // The entry of a lookup that is spread over rounds, with this digest of its rows; null if there
+  // is none.
+  SpreadLookup* FindSpread(const Digest& lookup);
+  // The same; made if there is none, in place of the oldest if there are too many.
+  SpreadLookup& AddSpread(const Digest& lookup, uint64_t now_s, RandomSource& random);
+  void DropSpread(const Digest& lookup);
+  void SawSignedTime(uint64_t announced_s) { signed_s = std::max(signed_s, announced_s); }
+  // Ends rounds that expired before `now_s` by the device's clock. Drops, by the signed time,
+  // rounds and enrolments that have expired, and lookups that were not tried for kLookupS, with how
+  // they were spread. True if there were any.
   bool DropExpired(uint64_t now_s);
 };
 

@@ -140,12 +140,13 @@ TEST_F(StateTest, KeepsEverything) {
     state.roster = roster::SeenEpoch{3, digest};
     state.followed_keys = MakeFollowed();
     state.rounds.push_back(MakeRound(7));
+    state.rounds[0].for_lookup = true;
     master = state.rounds[0].master.Clone();
     state.rounds.push_back(MakeRound(8));
     state.rounds[1].End();
     state.ledger.Add({.sent_s = 5, .round_counter = 7, .queries = 64, .noise = Noise(64)});
     state.ledger.Add({.sent_s = 6, .round_counter = 8, .queries = 1, .noise = Noise(1)});
-    state.ledger.AddIdleRound(1e-7);
+    state.ledger.AddIdleRound();
     SHOAL_ASSERT_OK(store->Save());
   }
   auto store = Open();
@@ -171,6 +172,7 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_EQ(state.rounds[0].rows, (std::vector<uint32_t>{70, 71, 72}));
   EXPECT_EQ(state.rounds[0].wanted[31], 7);
   EXPECT_EQ(state.rounds[0].machine, 7u);
+  EXPECT_TRUE(state.rounds[0].for_lookup);
   EXPECT_FALSE(state.rounds[0].over);
   EXPECT_TRUE(state.rounds[1].over);
   EXPECT_TRUE(state.rounds[1].rows.empty());
@@ -183,7 +185,7 @@ TEST_F(StateTest, KeepsEverything) {
   Ledger same;
   same.Add({.queries = 64, .noise = Noise(64)});
   same.Add({.queries = 1, .noise = Noise(1)});
-  same.AddIdleRound(1e-7);
+  same.AddIdleRound();
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, state.ledger.LossAt(1e-3));
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss expected, same.LossAt(1e-3));
   ASSERT_TRUE(loss.epsilon.has_value());
@@ -212,8 +214,11 @@ TEST_F(StateTest, KeepsTheAttemptsOfLookups) {
   EXPECT_EQ(state.FindLookup(first)->lost, 1u);
   EXPECT_EQ(&state.AddLookup(second, 2000, random_), state.FindLookup(second));
   EXPECT_EQ(state.FindLookup(second)->lost, 3u);
-  EXPECT_FALSE(state.DropExpired(1000 + State::kLookupS));
-  EXPECT_TRUE(state.DropExpired(1001 + State::kLookupS));
+  state.SawSignedTime(1000 + State::kLookupS);
+  state.SawSignedTime(5);  // it does not go back
+  EXPECT_FALSE(state.DropExpired(9999 + State::kLookupS)) << "the device's clock alone";
+  state.SawSignedTime(1001 + State::kLookupS);
+  EXPECT_TRUE(state.DropExpired(0));
   EXPECT_EQ(state.FindLookup(first), nullptr);
   EXPECT_TRUE(state.DropLookup(second));
   EXPECT_FALSE(state.DropLookup(second));
@@ -226,6 +231,39 @@ TEST_F(StateTest, KeepsTheAttemptsOfLookups) {
   SHOAL_ASSERT_OK(store->Save());
   store.reset();
   EXPECT_EQ(Open()->state().lookups.size(), State::kMaxLookups);
+}
+
+// How a lookup is spread over rounds is kept over runs, until it is answered or a day has passed.
+TEST_F(StateTest, KeepsHowLookupsAreSpread) {
+  const Digest first = {1}, second = {2};
+  Seed seed;
+  {
+    auto store = Open();
+    State& state = store->state();
+    seed = state.AddSpread(first, /*now_s=*/1000, random_).seed.Clone();
+    EXPECT_EQ(&state.AddSpread(first, 1000, random_), state.FindSpread(first));
+    state.AddSpread(second, /*now_s=*/2000, random_);
+    EXPECT_NE(state.FindSpread(first)->id, first) << "not without the seed";
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  auto store = Open();
+  State& state = store->state();
+  ASSERT_EQ(state.spreads.size(), 2u);
+  ASSERT_NE(state.FindSpread(first), nullptr);
+  EXPECT_EQ(ToBytes(state.FindSpread(first)->seed.view()), ToBytes(seed.view()));
+  state.SawSignedTime(1000 + State::kLookupS);
+  EXPECT_FALSE(state.DropExpired(9999 + State::kLookupS)) << "the device's clock alone";
+  state.SawSignedTime(1001 + State::kLookupS);
+  EXPECT_TRUE(state.DropExpired(0));
+  EXPECT_EQ(state.FindSpread(first), nullptr);
+  state.DropSpread(second);
+  EXPECT_TRUE(state.spreads.empty());
+  for (uint8_t i = 0; i < State::kMaxSpreads + 5; ++i) state.AddSpread({i}, i, random_);
+  EXPECT_EQ(state.spreads.size(), State::kMaxSpreads);
+  EXPECT_EQ(state.FindSpread({0}), nullptr);
+  SHOAL_ASSERT_OK(store->Save());
+  store.reset();
+  EXPECT_EQ(Open()->state().spreads.size(), State::kMaxSpreads);
 }
 
 TEST_F(StateTest, AsManyRoundsAsAreKeptAreReadAgain) {
@@ -965,13 +1003,11 @@ TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
   EXPECT_EQ(state.ledger.idle_rounds(), 1u);
   state.End(state.rounds[1]);
   EXPECT_EQ(state.ledger.idle_rounds(), 1u) << "once";
+  state.SawSignedTime(1005);
   EXPECT_TRUE(state.DropExpired(1005));
   EXPECT_EQ(state.rounds.size(), 1u);
   EXPECT_EQ(state.ledger.idle_rounds(), 2u);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss enough, state.ledger.LossAt(2e-6));
-  EXPECT_EQ(enough.epsilon, 0.0);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss less, state.ledger.LossAt(1.9e-6));
-  EXPECT_FALSE(less.epsilon.has_value());
+  EXPECT_DOUBLE_EQ(state.ledger.Grown(1e-6), 3e-6);
 }
 
 // A state that was restored from an old copy gives its rounds up: their slots were held.
@@ -1006,8 +1042,35 @@ TEST_F(StateTest, ExpiredRoundsAreDropped) {
   state.rounds.push_back(MakeRound(2));
   EXPECT_FALSE(state.DropExpired(1001));
   EXPECT_TRUE(state.DropExpired(1002));
+  ASSERT_EQ(state.rounds.size(), 2u) << "a clock that jumps must not bring it back";
+  EXPECT_TRUE(state.rounds[0].over);
+  EXPECT_FALSE(state.rounds[1].over);
+  state.SawSignedTime(1002);
+  EXPECT_TRUE(state.DropExpired(1002));
   ASSERT_EQ(state.rounds.size(), 1u);
   EXPECT_EQ(state.rounds[0].counter(), 2u);
+}
+
+// What caps a device goes by the time that all parties have signed, over runs, and by no clock.
+TEST_F(StateTest, AClockThatJumpsForgetsNoEnrolment) {
+  {
+    auto store = Open();
+    store->state().enrolments = {5000};
+    store->state().SawSignedTime(4000);
+    EXPECT_FALSE(store->state().DropExpired(9000));
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  {
+    auto store = Open();
+    EXPECT_EQ(store->state().signed_s, 4000u);
+    ASSERT_EQ(store->state().enrolments.size(), 1u);
+  }
+  LoseWitnesses();
+  auto store = Open();
+  EXPECT_EQ(store->state().signed_s, 4000u);
+  store->state().SawSignedTime(5001);
+  EXPECT_TRUE(store->state().DropExpired(0));
+  EXPECT_TRUE(store->state().enrolments.empty());
 }
 
 }  // namespace

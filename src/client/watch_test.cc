@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/client/chain_client.h"
 #include "src/client/live_deployment.h"
@@ -483,6 +485,196 @@ TEST_F(WatchTest, AnOrdinaryLookupTakesARoundWithATermIfThereIsNoOther) {
   EXPECT_GE(frontend_.clock().now_s, begun_s + 60);
   EXPECT_FALSE(watch_->has_term());
   EXPECT_TRUE(store_.state().enrolments.empty());
+}
+
+// ---- Slots that are held beforehand -------------------------------------------------------------
+
+class HeldSlotsTest : public WatchTest {
+ protected:
+  void SetUp() override {
+    environment_.sleep = [this](uint32_t) { frontend_.clock().now_s += 1; };
+    SHOAL_ASSERT_OK(Start());
+  }
+  // An ordinary client of the same device, in place of the watching one.
+  void BeOrdinary(uint32_t timeout_s = 10) {
+    const ChainOptions options{.pad_to = 8, .timeout_s = timeout_s, .waits = false};
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        chain_, ChainClient::Create(&live_->current(), options, &frontend_, &store_, environment_));
+  }
+  absl::StatusOr<std::vector<Lookup>> LookUpAll() {
+    std::vector<Bytes> keys;
+    for (const size_t i : wanted_) keys.push_back(ToBytes(AsBytes(FakeFrontend::Key(i))));
+    return LookUp(live_->current(), *chain_, keys, environment_);
+  }
+  // What `shoal watch` does until the request with that name, which fails.
+  void Interrupt(const std::string& at, bool watches) {
+    frontend_.before = [at](const std::string& name) {
+      return name == at ? absl::CancelledError("interrupted") : absl::OkStatus();
+    };
+    if (watches) {
+      EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kCancelled, "interrupted"));
+    } else {
+      EXPECT_THAT(LookUpAll(), StatusIs(absl::StatusCode::kCancelled, "interrupted"));
+    }
+    frontend_.before = nullptr;
+    frontend_.sent.clear();
+  }
+  HeldRound& OnlyRound() {
+    EXPECT_EQ(store_.state().rounds.size(), 1u);
+    return store_.state().rounds.at(0);
+  }
+  size_t Sent(const std::string& name) const {
+    return static_cast<size_t>(std::ranges::count_if(
+        frontend_.sent, [&](const auto& request) { return request.first == name; }));
+  }
+  // The digest that version 0.2 stored for a lookup in one round.
+  void WantAs02(HeldRound& held) {
+    std::vector<uint32_t> rows;
+    for (const size_t i : wanted_) {
+      const auto row = live_->current().map().RowOf(AsBytes(FakeFrontend::Key(i)));
+      if (row.ok()) rows.push_back(static_cast<uint32_t>(*row));
+    }
+    std::ranges::sort(rows);
+    rows.erase(std::ranges::unique(rows).begin(), rows.end());
+    const BytesView bytes(reinterpret_cast<const uint8_t*>(rows.data()), 4 * rows.size());
+    held.wanted = Transcript("shoal client wanted v1", held.master.view()).Blob(bytes).Finish();
+  }
+};
+
+// `query --obtain`, then `watch`: an enrolment in a round without a term would be none, and would
+// come again every day.
+TEST_F(HeldSlotsTest, AWatchedListDoesNotTakeSlotsInARoundWithoutATerm) {
+  frontend_.opens_terms = false;
+  const Digest ordinary = frontend_.OpenRound();
+  BeOrdinary();
+  SHOAL_ASSERT_OK(chain_->ObtainAhead(8).status());
+  frontend_.opens_terms = true;
+  SHOAL_ASSERT_OK(Start());
+  EXPECT_EQ(chain_->LedgerWith(8, {.queries = 8, .in_each = 8}).idle_rounds(), 1u)
+      << "it counts slots that it cannot use as used";
+  SHOAL_ASSERT_OK(Enrol());
+  EXPECT_TRUE(watch_->has_term());
+  EXPECT_EQ(watch_->term_round(), round_);
+  EXPECT_EQ(store_.state().enrolments.size(), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+  EXPECT_TRUE(frontend_.Asked(ordinary).empty());
+  // They are there for the lookup that they were taken for.
+  const size_t before = Sent("SubmitOnions");
+  BeOrdinary();
+  SHOAL_EXPECT_OK(LookUpAll().status());
+  EXPECT_EQ(Sent("SubmitOnions"), before);
+  EXPECT_EQ(frontend_.Asked(ordinary).size(), 8u);
+}
+
+// Nor with the steps taken one by one.
+TEST_F(HeldSlotsTest, NothingIsEnrolledInARoundWithoutATerm) {
+  frontend_.opens_terms = false;
+  frontend_.OpenRound();
+  BeOrdinary();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest id, chain_->ObtainAhead(8));
+  SHOAL_ASSERT_OK(Start());
+  EXPECT_THAT(chain_->Submit(id, std::vector<uint32_t>{1}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "has no term"));
+  EXPECT_EQ(Sent("SubmitQueries"), 0u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 0u);
+}
+
+// `watch` that was interrupted with slots in hand, then `query`: not before a minute without
+// another round.
+TEST_F(HeldSlotsTest, AnOrdinaryLookupDoesNotTakeTheSlotsOfAnInterruptedWatch) {
+  Interrupt("SubmitQueries", /*watches=*/true);
+  OnlyRound().rows.clear();  // as if it had ended before it was charged
+  store_.state().ledger = Ledger();
+  store_.state().enrolments.clear();
+  BeOrdinary();
+  EXPECT_THAT(LookUpAll(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took 8 onions"));
+  EXPECT_EQ(Sent("SubmitQueries"), 0u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 0u);
+  const uint64_t begun_s = frontend_.clock().now_s;
+  BeOrdinary(/*timeout_s=*/100);
+  SHOAL_ASSERT_OK(LookUpAll().status());
+  EXPECT_GE(frontend_.clock().now_s, begun_s + kOutOfTermsS);
+  EXPECT_EQ(frontend_.Asked(OnlyRound().id).size(), 8u) << "slots are not lost after all";
+}
+
+TEST_F(HeldSlotsTest, SlotsForALookupThatHasWaitedAreUsedAtOnce) {
+  frontend_.OpenRound();
+  BeOrdinary(/*timeout_s=*/100);
+  const uint64_t begun_s = frontend_.clock().now_s;
+  SHOAL_ASSERT_OK(chain_->ObtainAhead(8).status());
+  const uint64_t obtained_s = frontend_.clock().now_s;
+  EXPECT_GE(obtained_s, begun_s + kOutOfTermsS);
+  SHOAL_EXPECT_OK(LookUpAll().status());
+  EXPECT_EQ(frontend_.clock().now_s, obtained_s);
+}
+
+// An interrupted `watch`, after its charge, then `query` for the same keys: the answers of the
+// term's round are the watch's.
+TEST_F(HeldSlotsTest, AnOrdinaryLookupDoesNotGoOnWithAnEnrolment) {
+  Interrupt("FetchAnswers", /*watches=*/true);
+  BeOrdinary();
+  EXPECT_THAT(LookUpAll(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took 8 onions"));
+  EXPECT_EQ(Sent("FetchAnswers"), 0u);
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  EXPECT_TRUE(watch_->has_term());
+  EXPECT_EQ(store_.state().enrolments.size(), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+}
+
+// A lookup in a term's round (there was no other), interrupted after its charge, then `watch` for
+// the same keys: an enrolment that nobody counted.
+TEST_F(HeldSlotsTest, AWatchedListDoesNotGoOnWithALookup) {
+  const Digest first = frontend_.OpenRound();
+  BeOrdinary(/*timeout_s=*/100);
+  Interrupt("FetchAnswers", /*watches=*/false);
+  EXPECT_TRUE(store_.state().enrolments.empty());
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  EXPECT_NE(watch_->term_round(), first);
+  EXPECT_EQ(store_.state().enrolments.size(), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 2u);
+}
+
+// Version 0.2 did not store for what a round was charged.
+TEST_F(HeldSlotsTest, AnEnrolmentOf02GoesOn) {
+  Interrupt("FetchAnswers", /*watches=*/true);
+  WantAs02(OnlyRound());
+  BeOrdinary();
+  EXPECT_THAT(LookUpAll(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took 8 onions"));
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  EXPECT_EQ(watch_->term_round(), OnlyRound().id);
+  EXPECT_EQ(store_.state().enrolments.size(), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+}
+
+TEST_F(HeldSlotsTest, WhatMayBeALookupOf02IsNoEnrolment) {
+  const Digest first = frontend_.OpenRound();
+  BeOrdinary(/*timeout_s=*/100);
+  Interrupt("FetchAnswers", /*watches=*/false);
+  WantAs02(OnlyRound());
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  EXPECT_NE(watch_->term_round(), first);
+  EXPECT_EQ(store_.state().enrolments.size(), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 2u);
+}
+
+TEST_F(HeldSlotsTest, ALookupOf02GoesOnWhereNoTermIs) {
+  frontend_.opens_terms = false;
+  frontend_.OpenRound();
+  BeOrdinary();
+  Interrupt("FetchAnswers", /*watches=*/false);
+  WantAs02(OnlyRound());
+  frontend_.opens_terms = true;
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  EXPECT_EQ(watch_->term_round(), round_);
+  BeOrdinary();
+  SHOAL_EXPECT_OK(LookUpAll().status());
+  EXPECT_EQ(store_.state().ledger.submissions(), 2u);
 }
 
 }  // namespace

@@ -190,6 +190,7 @@ absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBa
   SHOAL_RETURN_IF_ERROR(CheckPositions(material, queries));
   ThreadPool& pool = *resources.pool;
   const size_t count = queries.positions.size();
+  SHOAL_RETURN_IF_ERROR(CheckNumbersFit(count + material.noise.size()));
 
   using Item = ForwardMemory::Item;
   constexpr uint32_t kUnused = 0;

@@ -51,6 +51,12 @@ class Owners {
 
 }  // namespace
 
+absl::Status CheckNumbersFit(uint64_t queries) {
+  if (queries < shuffle::Scatter::kNowhere) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("queries: ", queries, " at one machine do not fit 32 bits"));
+}
+
 absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
                                                  const wire::QueryBatch& queries,
                                                  uint64_t first_number,
@@ -156,10 +162,7 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
     routes.came_.push_back(comes);
     number += comes;
   }
-  if (number >= shuffle::Scatter::kNowhere) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("queries: ", number, " at one machine do not fit 32 bits"));
-  }
+  SHOAL_RETURN_IF_ERROR(CheckNumbersFit(number));
   const auto take = [&](uint32_t from, BytesView came) -> absl::Status {
     for (; !came.empty(); came = came.subspan(kRecordBytes)) {
       const uint32_t place = LoadLe<uint32_t>(came.data()) - material.first_place;

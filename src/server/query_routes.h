@@ -33,6 +33,10 @@
 
 namespace shoal::server {
 
+// Queries at one machine have 32-bit numbers from 0 on, noise included, and Scatter has one that
+// means nowhere. RESOURCE_EXHAUSTED if so many do not fit.
+absl::Status CheckNumbersFit(uint64_t queries);
+
 // Movable. Thread-compatible.
 class QueryRoutes {
  public:

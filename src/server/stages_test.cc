@@ -15,6 +15,7 @@
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/practice_round.h"
+#include "src/server/query_routes.h"
 #include "src/shuffle/permutation.h"
 #include "src/storage/memory.h"
 #include "src/wire/query_batch.h"
@@ -30,6 +31,14 @@ noise::Distribution SomeNoise() {
                                        .mode = 6,
                                        .left_scale = 1.25,
                                        .right_scale = 5.0});
+}
+
+// More would get numbers of others, and so answers of others. No test has the memory for as many.
+TEST(QueryNumbersTest, AreOf32Bits) {
+  const auto kTooMany = absl::StatusCode::kResourceExhausted;
+  SHOAL_EXPECT_OK(CheckNumbersFit(0xfffffffe));
+  EXPECT_THAT(CheckNumbersFit(0xffffffff), shoal::testing::StatusIs(kTooMany, "32 bits"));
+  EXPECT_THAT(CheckNumbersFit(uint64_t{1} << 32), shoal::testing::StatusIs(kTooMany, "32 bits"));
 }
 
 PracticeRound TwoParties(uint64_t rows, RandomSource& random) {
