@@ -68,7 +68,8 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
 }
 
 // The immutable part of a round whose header is signed. The round holds a reference until it ends,
-// and so does every call that works on it; the secrets are wiped with the last reference.
+// and so does every call that works on it, with what is in `held`; the secrets are wiped with the
+// last reference. Whatever outlives such a call, as a source of bytes does, holds none.
 struct Party::RoundKeys {
   LastingSecrets secrets;
   RoundContext context;
@@ -102,9 +103,10 @@ struct Party::OpenRound {
     std::weak_ptr<const void> reader;
     wire::StageReport report;  // of the stage, without what reading the list costs
   };
-  struct Queried {                             // also in kAnswered
-    std::shared_ptr<OnlineMaterial> material;  // without shares and noise, but at the backend
-    wire::QueryBatch queries;
+  struct Queried {  // also in kAnswered
+    // The material without shares and noise, but at the backend. What answers are handed out from:
+    // nothing else holds it but a call that makes a piece of them.
+    AnswerKeysPointer keys;
     std::optional<Forwarding> forwarding;  // none at the backend
     // The message for the next party, in case the queries come again. Empty at the backend and at
     // one of several machines, where `forwarding` has the batch.
@@ -306,6 +308,11 @@ struct Party::OpenRound {
   absl::Status MakeNoise(const Party& party, const RoundKeys& round_keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
 
+  // What answers to these queries are made of.
+  AnswerKeysPointer KeysOfAnswers(const KeysPointer& round_keys,
+                                  std::shared_ptr<const OnlineMaterial> made,
+                                  wire::QueryBatch queries) const;
+
   // Stores the round's term, if it has one: before any of this party's answers leaves.
   absl::Status KeepTerm(const Party& party, const RoundKeys& round_keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
@@ -328,7 +335,7 @@ struct Party::OpenRound {
         Annotate(Check(PartyStage::kQueried), "queries came before the offline stage was done"));
     const auto* const ready = std::get_if<Ready>(&held);
     const OnlineMaterial& known =
-        ready != nullptr ? *ready->material : *std::get<Queried>(held).material;
+        ready != nullptr ? *ready->material : *std::get<Queried>(held).keys->material;
     Taken taken;
     BytesView encoded;
     if (auto* const batch = std::get_if<wire::QueryBatch>(&in)) {
@@ -1024,7 +1031,9 @@ Party::InputLimits Party::MaxInput() const {
 }
 
 // Output on its way to a neighbour. Checks before every piece that the round still holds what the
-// output is made of. Commits to the whole output before it hands out the last piece.
+// output is made of, and once more when the piece is made: the round may end meanwhile, although
+// what the piece is made of stays until then. Commits to the whole output before it hands out the
+// last piece.
 class Party::Outgoing final : public ByteSource {
  public:
   // The constructor and Start need open->work: `inner` reads what the round holds now.
@@ -1077,12 +1086,14 @@ class Party::Outgoing final : public ByteSource {
         return party_->Break(*open_, done);
       }
     }
+    SHOAL_RETURN_IF_ERROR(CheckCurrent());
     return piece;
   }
   // FAILED_PRECONDITION once what the source reads is gone.
   absl::Status CheckCurrent() const { return open_->CheckGeneration(generation_); }
   // The next piece, for who has open->work, while CheckCurrent holds.
   absl::StatusOr<BytesView> Take() {
+    if (const auto* const hook = party_->resources_.making_piece) (*hook)();
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source_->Next());
     given_ += piece.size();
@@ -1498,6 +1509,17 @@ absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> Party::QueriesOfSlice(
   return std::get<OpenRound::Queried>(open->held).forwarding->batch;
 }
 
+AnswerKeysPointer Party::OpenRound::KeysOfAnswers(const KeysPointer& round_keys,
+                                                  std::shared_ptr<const OnlineMaterial> made,
+                                                  wire::QueryBatch queries) const {
+  return std::make_shared<const AnswerKeys>(
+      AnswerKeys{.context = {round_keys, &round_keys->context},
+                 .secrets = {round_keys, &round_keys->secrets},
+                 .material = std::move(made),
+                 .queries = std::make_shared<const wire::QueryBatch>(std::move(queries)),
+                 .table = table});
+}
+
 absl::Status Party::OpenRound::TakeOn(Party& party, QueriesIn in) {
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
   const StageTimer timer;
@@ -1524,9 +1546,9 @@ absl::Status Party::OpenRound::TakeOn(Party& party, QueriesIn in) {
   // What the queries were made of. The memory is enough for the second copy of what goes out.
   SecretVector<NoiseQuery>().swap(known->noise);
   known->shares = {};
-  SHOAL_RETURN_IF_ERROR(
-      Become(PartyStage::kQueried,
-             Queried{known, *std::move(taken.queries), std::move(forwarding), std::move(out)}));
+  SHOAL_RETURN_IF_ERROR(Become(PartyStage::kQueried,
+                               Queried{KeysOfAnswers(round_keys, known, *std::move(taken.queries)),
+                                       std::move(forwarding), std::move(out)}));
   timer.AddTo(report);
   SHOAL_RETURN_IF_ERROR(Total(report));
   Report(std::move(report));
@@ -1557,18 +1579,18 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::OpenRound::AnswersTo(Party& p
     std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
     SHOAL_RETURN_IF_ERROR(
         Become(PartyStage::kQueried,
-               Queried{std::move(known), *std::move(taken.queries), std::nullopt, {}}));
+               Queried{KeysOfAnswers(round_keys, std::move(known), *std::move(taken.queries)),
+                       std::nullopt,
+                       {}}));
   }
   const auto& queried = std::get<Queried>(held);
   SHOAL_RETURN_IF_ERROR(KeepTerm(party, *round_keys));
   wire::StageReport report = ReportOf(party.number(), "online");
-  report.set_positions_in(queried.queries.positions.size());
+  report.set_positions_in(queried.keys->queries->positions.size());
   report.set_bytes_in(taken.bytes);
   timer.AddTo(report);
-  SHOAL_ASSIGN_OR_RETURN(
-      std::unique_ptr<ByteSource> answers,
-      server::AnswerQueries(round_keys->context, round_keys->secrets, *queried.material,
-                            queried.queries, table->answers, resources));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> answers,
+                         server::AnswerQueries(queried.keys, table->answers, resources));
   SHOAL_RETURN_IF_ERROR(Advance(PartyStage::kAnswered));
   auto out = std::make_unique<Outgoing>(&party, self, *round_keys, Content::kAnswersOutput,
                                         std::move(answers), std::move(report));
@@ -1583,8 +1605,8 @@ absl::Status Party::OpenRound::KeepTerm(const Party& party, const RoundKeys& rou
       {.header = round_keys.header,
        .round_id = round_keys.context.round_id,
        .secrets = round_keys.secrets,
-       .material = *queried.material,
-       .queries = queried.queries,
+       .material = *queried.keys->material,
+       .queries = *queried.keys->queries,
        .forwarding = queried.forwarding.has_value() ? &*queried.forwarding : nullptr,
        .table = *table});
 }
@@ -1608,14 +1630,16 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round
 absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointer& open,
                                                                PartedSource& answers,
                                                                absl::Status& agreed) {
-  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   const Resources resources = ResourcesFor(*open);
   wire::StageReport report = ReportOf(number(), "answers");
   report.set_bytes_in(answers.size());
   uint64_t generation;
-  const ContentMac mac = keys->Mac(Content::kAnswersInput);
+  // All that this call holds of the round's keys while the neighbour takes its time.
+  std::optional<ContentMac> mac;
   std::optional<PartyContent> content;
   {
+    SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+    mac.emplace(keys->secrets.ContentKey(), ContentName(Content::kAnswersInput));
     const Working working(*open);
     SHOAL_RETURN_IF_ERROR(
         Annotate(open->Check(PartyStage::kAnswered), "answers came before the queries"));
@@ -1624,11 +1648,11 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointe
     auto& queried = std::get<OpenRound::Queried>(open->held);
     queried.intake.reset();  // what came of them before
     // A list of a wrong length is refused, not committed to.
-    SHOAL_ASSIGN_OR_RETURN(queried.intake,
-                           AnswerIntake::Begin(keys->context, queried.queries, *queried.forwarding,
-                                               answers.part_bytes(), resources));
+    SHOAL_ASSIGN_OR_RETURN(
+        queried.intake, AnswerIntake::Begin(keys->context, *queried.keys->queries,
+                                            *queried.forwarding, answers.part_bytes(), resources));
     SHOAL_ASSIGN_OR_RETURN(content,
-                           PartyContent::OfParts(mac, answers.part_bytes(), *resources.machines));
+                           PartyContent::OfParts(*mac, answers.part_bytes(), *resources.machines));
   }
   // Releases `work` while the next piece is on its way.
   absl::Status broke_off;
@@ -1661,13 +1685,13 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointe
   }
   SHOAL_RETURN_IF_ERROR(
       content->Commit(open->Store(journal_, Content::kAnswersInput), *resources.machines));
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   SHOAL_RETURN_IF_ERROR(open->KeepTerm(*this, *keys));
   report.set_positions_in(queried.forwarding->count);
-  report.set_positions_out(queried.queries.positions.size());
+  report.set_positions_out(queried.keys->queries->positions.size());
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<AnswerSource> returned,
-      ReturnAnswers(keys->context, keys->secrets, *queried.material, queried.queries,
-                    *std::exchange(queried.intake, std::nullopt), resources));
+      ReturnAnswers(queried.keys, *std::exchange(queried.intake, std::nullopt), resources));
   SHOAL_RETURN_IF_ERROR(open->Advance(PartyStage::kAnswered));
   timer.AddTo(report);
   auto out =
