@@ -121,7 +121,8 @@ SecretKey SecretKey::Generate(RandomSource& random) {
 
 absl::StatusOr<SecretKey> SecretKey::FromBytes(BytesView bytes) {
   SecretKey key;
-  if (bytes.size() != kSecretKeyBytes) return absl::InvalidArgumentError("secret key: wrong length");
+  if (bytes.size() != kSecretKeyBytes)
+    return absl::InvalidArgumentError("secret key: wrong length");
   key.bytes_ = SecretArray<kSecretKeyBytes>(bytes);
   if (Access::Number(key) == 0) return absl::InvalidArgumentError("secret key: zero");
   return key;
