@@ -32,6 +32,9 @@ wire::StageReport ReportOf(PartyNumber party, absl::string_view stage) {
   return report;
 }
 
+constexpr absl::string_view kQueriesTooEarly = "queries came before the offline stage was done";
+constexpr absl::string_view kAnswersTooEarly = "answers came before the queries";
+
 // How often a machine tells the others that it is still at a call.
 constexpr std::chrono::milliseconds kBetweenWords(250);
 
@@ -139,10 +142,11 @@ struct Party::OpenRound {
   Mutex work ABSL_ACQUIRED_BEFORE(gate);
   Held held ABSL_GUARDED_BY(work);
   std::atomic<bool> ended = false;  // set by Leave; stages look at it
-  // At several machines: the latest try that this machine has come to; the report of the noise,
-  // until the others' are known; the output that is being read, and whether there is one.
-  uint64_t attempt ABSL_GUARDED_BY(work) = 0;
+  // The report of the noise, until the offline list is committed to: nothing of it is told before.
   std::optional<wire::StageReport> noise_report ABSL_GUARDED_BY(work);
+  // At several machines: the latest try that this machine has come to; the output that is being
+  // read, and whether there is one.
+  uint64_t attempt ABSL_GUARDED_BY(work) = 0;
   Outgoing* onward ABSL_GUARDED_BY(work) = nullptr;
   std::atomic<bool> reading = false;
 
@@ -205,6 +209,14 @@ struct Party::OpenRound {
   absl::Status Check(PartyStage to) const ABSL_LOCKS_EXCLUDED(gate) {
     const MutexLock lock(gate);
     return stage.Check(to);
+  }
+
+  // The same for a call of a neighbour that comes after the offline stage, while the offline list
+  // is not committed to; OK afterwards. Such a call must not wait for `work`: how long making noise
+  // takes tells how much there is.
+  absl::Status CheckListTaken(PartyStage to) const ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    return secrets == nullptr ? absl::OkStatus() : stage.Check(to);
   }
 
   // Advances to stage `to`, which holds `content`. FAILED_PRECONDITION, and nothing changes, if
@@ -331,8 +343,7 @@ struct Party::OpenRound {
   absl::StatusOr<Taken> TakeQueries(QueriesIn in, const RoundKeys& round_keys, Journal* journal,
                                     const Resources& resources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
       ABSL_LOCKS_EXCLUDED(gate) {
-    SHOAL_RETURN_IF_ERROR(
-        Annotate(Check(PartyStage::kQueried), "queries came before the offline stage was done"));
+    SHOAL_RETURN_IF_ERROR(Annotate(Check(PartyStage::kQueried), kQueriesTooEarly));
     const auto* const ready = std::get_if<Ready>(&held);
     const OnlineMaterial& known =
         ready != nullptr ? *ready->material : *std::get<Queried>(held).keys->material;
@@ -830,17 +841,20 @@ absl::Status Party::OpenRound::MakeNoise(const Party& party, const RoundKeys& ro
   if (!Check(PartyStage::kPrepared).ok()) return absl::OkStatus();
   SHOAL_ASSIGN_OR_RETURN(const OfflineSecretsPointer drawn, Secrets());
   const StageTimer timer;
-  SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise,
-                         server::MakeNoise(round_keys.context, *drawn, party.ResourcesFor(*this)));
+  absl::StatusOr<NoiseBatch> made =
+      server::MakeNoise(round_keys.context, *drawn, party.ResourcesFor(*this));
+  if (!made.ok()) {
+    // Without figures: neighbours get it, and what is missing tells how much there was to be.
+    return absl::IsCancelled(made.status())
+               ? made.status()
+               : absl::Status(made.status().code(),
+                              "there is no memory or disk for the noise of a round");
+  }
+  NoiseBatch noise = *std::move(made);
   if (!party.is_backend()) {
-    wire::StageReport report = ReportOf(party.number(), "noise");
-    report.set_noise_queries(noise.size());
-    timer.AddTo(report);
-    if (machines == nullptr) {
-      Report(std::move(report));
-    } else {
-      noise_report = std::move(report);  // one machine's share is not to be told
-    }
+    noise_report = ReportOf(party.number(), "noise");
+    noise_report->set_noise_queries(noise.size());
+    timer.AddTo(*noise_report);
   }
   return Become(PartyStage::kPrepared, Prepared{std::move(noise)});
 }
@@ -1237,6 +1251,11 @@ Party::Intake::Intake(const Party* party, RoundPointer open, StageTry stage,
 
 Party::Intake::~Intake() = default;
 
+absl::Status Party::Intake::CheckWhole() {
+  const MutexLock lock(mutex_);
+  return work_ == nullptr ? absl::OkStatus() : work_->Check();
+}
+
 std::unique_ptr<Party::IntakeWork> Party::Intake::TakeWork() {
   const MutexLock lock(mutex_);
   return std::move(work_);
@@ -1384,6 +1403,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   // Dies at the end of this call, after which another list may come in.
   const std::shared_ptr<Intake> intake = std::move(list);
   OpenRound& open = *intake->open_;
+  // What cannot be committed to does not wait for the noise.
+  if (const absl::Status whole = intake->CheckWhole(); !whole.ok()) return Break(open, whole);
   const Working working(open);
   absl::Status agreed;
   if (const absl::Status together =
@@ -1435,10 +1456,6 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
                                           IntakeWork& list) {
   SHOAL_RETURN_IF_ERROR(MakeNoise(party, round_keys));  // unless that was done ahead of time
   SHOAL_RETURN_IF_ERROR(Check(PartyStage::kOffline));
-  if (noise_report.has_value()) {
-    SHOAL_RETURN_IF_ERROR(Total(*noise_report));
-    Report(*std::exchange(noise_report, std::nullopt));
-  }
   const StageTimer timer;
   SHOAL_RETURN_IF_ERROR(list.content.Commit(Store(party.journal_, Content::kOfflineInput),
                                             *party.ResourcesFor(*this).machines));
@@ -1454,6 +1471,12 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
   {
     const MutexLock lock(gate);
     list_bytes = list.bytes;
+  }
+  // Clients are bound to the round now. Before, whoever learned the total of the noise could drop
+  // the round, and propose others until it is low (docs/threat-model.md, "The total of the noise").
+  if (noise_report.has_value()) {
+    SHOAL_RETURN_IF_ERROR(Total(*noise_report));  // one machine's share is not to be told
+    Report(*std::exchange(noise_report, std::nullopt));
   }
   wire::StageReport report = ReportOf(party.number(), "offline");
   report.set_seconds(list.seconds);
@@ -1489,6 +1512,7 @@ absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded,
                                      const StageTry& stage) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_RETURN_IF_ERROR(Annotate(open->CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
   const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
   if (const absl::Status taken = open->TakeOn(*this, encoded); !taken.ok()) {
@@ -1501,6 +1525,7 @@ absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> Party::QueriesOfSlice(
     const Digest& round_id, QueriesIn queries, const StageTry& stage) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_RETURN_IF_ERROR(Annotate(open->CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
   const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
   if (const absl::Status taken = open->TakeOn(*this, std::move(queries)); !taken.ok()) {
@@ -1560,6 +1585,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& r
                                                                  const StageTry& stage) {
   if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_RETURN_IF_ERROR(Annotate(open->CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
   const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
   auto answers = open->AnswersTo(*this, open, std::move(queries));
@@ -1621,6 +1647,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round
                                                              PartedSource& answers) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_RETURN_IF_ERROR(Annotate(open->CheckListTaken(PartyStage::kAnswered), kAnswersTooEarly));
   absl::Status agreed;
   auto out = AnswersOf(open, answers, agreed);
   if (!out.ok() && agreed.ok()) return Break(*open, out.status());
@@ -1641,8 +1668,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointe
     SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
     mac.emplace(keys->secrets.ContentKey(), ContentName(Content::kAnswersInput));
     const Working working(*open);
-    SHOAL_RETURN_IF_ERROR(
-        Annotate(open->Check(PartyStage::kAnswered), "answers came before the queries"));
+    SHOAL_RETURN_IF_ERROR(Annotate(open->Check(PartyStage::kAnswered), kAnswersTooEarly));
     SHOAL_RETURN_IF_ERROR(open->Repeat(PartyStage::kQueried));
     generation = open->Generation();
     auto& queried = std::get<OpenRound::Queried>(open->held);

@@ -261,6 +261,7 @@ void Deployment::Start(uint32_t number, uint64_t epoch) {
       .making_piece = options_.making_piece ? &options_.making_piece : nullptr};
   Party::Options options{
       .number = PartyNumber(number), .roster = *roster_, .table = Epoch(epoch, number)};
+  options.stage_done = options_.stage_done;
   if (!directory_.empty()) {
     auto terms =
         Terms::Open({.number = PartyNumber(number),
