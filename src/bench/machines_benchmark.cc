@@ -186,6 +186,7 @@ struct Machine {
   Bytes list, returned;
   wire::QueryBatch queries;
   Forwarding forwarding;
+  AnswerKeysPointer keys;  // of the answers that are read
   std::shared_ptr<Arena> arena;
 };
 using Party = std::vector<std::unique_ptr<Machine>>;
@@ -576,8 +577,8 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::R
     SHOAL_RETURN_IF_ERROR(intake.TakeAt(piece.offset, piece.bytes));
   }
   SHOAL_RETURN_IF_ERROR(taken.Commit(StoreAt(all), all));
-  SHOAL_ASSIGN_OR_RETURN(auto source, ReturnAnswers(context, round.secrets(1), material,
-                                                    machine.queries, std::move(intake), resources));
+  const auto keys = AnswerKeys::Of(context, round.secrets(1), material, machine.queries);
+  SHOAL_ASSIGN_OR_RETURN(auto source, ReturnAnswers(keys, std::move(intake), resources));
   SHOAL_ASSIGN_OR_RETURN(PartyContent given,
                          PartyContent::OfList(macs[Content::kAnswersOutput], source->size(), all));
   CommittedSource out(std::move(source), std::move(given), StoreAt(all), &all, resources.pool);
@@ -599,8 +600,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> AnswerAt(const PracticeRound& round,
   SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesInput], encoded, &machine.queries,
                                       material.layout.positions, StoreAt(all), all,
                                       *resources.pool));
-  SHOAL_ASSIGN_OR_RETURN(auto source, AnswerQueries(round.context(2), round.secrets(2), material,
-                                                    machine.queries, table, resources));
+  machine.keys = AnswerKeys::Of(round.context(2), round.secrets(2), material, machine.queries);
+  SHOAL_ASSIGN_OR_RETURN(auto source, AnswerQueries(machine.keys, table, resources));
   SHOAL_ASSIGN_OR_RETURN(PartyContent given,
                          PartyContent::OfList(macs[Content::kAnswersOutput], source->size(), all));
   auto out = std::make_unique<CommittedSource>(std::move(source), std::move(given), StoreAt(all),

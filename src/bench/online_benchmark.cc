@@ -215,10 +215,12 @@ int Main(const Sizes& sizes) {
       // Shares, tallies, masks and rows in; answers out.
       Stage stage("answers, party 2", next, dnext * (8 + 4 + mask + 2 * answer), bandwidth);
       wire::QueryBatch all;
+      AnswerKeysPointer keys;
       const auto source = stage.Do([&] {
         all = *wire::DecodeQueryBatch(forwarded, static_cast<uint32_t>(next));
         mac.Of(forwarded, pool);
-        return *AnswerQueries(last, secrets, back, all, {table, sizes.rows}, resources);
+        keys = AnswerKeys::Of(last, secrets, back, all);
+        return *AnswerQueries(keys, {table, sizes.rows}, resources);
       });
       ContentMac::Stream digest(mac);
       for (uint64_t at = 0;;) {
@@ -251,9 +253,10 @@ int Main(const Sizes& sizes) {
           SHOAL_CHECK(intake.Take(piece).ok());
         });
       }
+      const AnswerKeysPointer keys = AnswerKeys::Of(first, secrets, front, queries);
       back_in_order = stage.Do([&] {
         digest_in.Finish();
-        return *ReturnAnswers(first, secrets, front, queries, std::move(intake), resources);
+        return *ReturnAnswers(keys, std::move(intake), resources);
       });
       for (uint64_t at = 0;;) {
         const BytesView piece = stage.Do([&] {

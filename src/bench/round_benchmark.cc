@@ -143,16 +143,18 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
     }
   };
   timer = {};
-  read(**AnswerQueries(round.context(parties), round.secrets(parties), materials[parties - 1],
-                       batches[parties - 1], {table, rows}, resources));
+  read(**AnswerQueries(AnswerKeys::Of(round.context(parties), round.secrets(parties),
+                                      materials[parties - 1], batches[parties - 1]),
+                       {table, rows}, resources));
   Row("answer", parties, batches[parties - 1].positions.size(), timer);
   for (uint32_t j = parties - 1; j-- > 0;) {
     timer = {};
     AnswerIntake intake =
         *AnswerIntake::Begin(round.context(j + 1), batches[j], ways[j], answers.size(), resources);
     SHOAL_CHECK(intake.Take(answers).ok());
-    read(**ReturnAnswers(round.context(j + 1), round.secrets(j + 1), materials[j], batches[j],
-                         std::move(intake), resources));
+    read(**ReturnAnswers(
+        AnswerKeys::Of(round.context(j + 1), round.secrets(j + 1), materials[j], batches[j]),
+        std::move(intake), resources));
     Row("answers", j + 1, batches[j + 1].positions.size(), timer);
   }
   std::printf("# online: %.3f s wall, %.3f s of processor time over all parties\n",

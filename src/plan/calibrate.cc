@@ -422,22 +422,23 @@ class PracticeOnline {
     const uint64_t total = uint64_t{state.next_positions} * answer_bytes;
     FreshPlace place(pool_);
     place.Warm(shuffle::Scatter::MemoryBytes(forwarding_.places, answer_bytes));
-    return Each(Once([&] {
-                  server::AnswerIntake intake = *server::AnswerIntake::Begin(
-                      party_.context, queries_, forwarding_, total, place.resources);
-                  ContentMac::Stream digest(party_.mac);
-                  for (uint64_t at = 0; at < total; at += kPiece) {
-                    const BytesView part =
-                        BytesView(piece).first(std::min<uint64_t>(kPiece, total - at));
-                    digest.Update(part, pool_);
-                    SHOAL_CHECK(intake.Take(part).ok());
-                  }
-                  (void)digest.Finish();
-                  Digest(**ReturnAnswers(party_.context, party_.secrets, state, queries_,
-                                         std::move(intake), place.resources),
-                         party_.mac, pool_);
-                }),
-                n_);
+    return Each(
+        Once([&] {
+          server::AnswerIntake intake = *server::AnswerIntake::Begin(
+              party_.context, queries_, forwarding_, total, place.resources);
+          ContentMac::Stream digest(party_.mac);
+          for (uint64_t at = 0; at < total; at += kPiece) {
+            const BytesView part = BytesView(piece).first(std::min<uint64_t>(kPiece, total - at));
+            digest.Update(part, pool_);
+            SHOAL_CHECK(intake.Take(part).ok());
+          }
+          (void)digest.Finish();
+          Digest(**ReturnAnswers(
+                     server::AnswerKeys::Of(party_.context, party_.secrets, state, queries_),
+                     std::move(intake), place.resources),
+                 party_.mac, pool_);
+        }),
+        n_);
   }
 
   // Answers queries as Party::AnswerQueries does, after Ready.
@@ -457,8 +458,9 @@ class PracticeOnline {
                   const wire::QueryBatch in =
                       *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n_));
                   (void)backend_.mac.Of(encoded, pool_);
-                  Digest(**AnswerQueries(backend_.context, backend_.secrets, plain_, in,
-                                         {table, rows}, {&pool_, nullptr}),
+                  Digest(**AnswerQueries(
+                             server::AnswerKeys::Of(backend_.context, backend_.secrets, plain_, in),
+                             {table, rows}, {&pool_, nullptr}),
                          backend_.mac, pool_);
                 }),
                 n_);

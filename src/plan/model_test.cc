@@ -151,7 +151,8 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
       Bytes table(kRows * 112);
       SHOAL_ASSERT_OK_AND_ASSIGN(
           const auto answers,
-          AnswerQueries(context, round.secrets(j), out.material, batch, {table, kRows}, resources));
+          AnswerQueries(server::AnswerKeys::Of(context, round.secrets(j), out.material, batch),
+                        {table, kRows}, resources));
       EXPECT_EQ(static_cast<double>(answers->size()), plan.hop(0).answer_bytes());
       break;
     }

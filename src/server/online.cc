@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -53,103 +55,121 @@ void Ahead(const uint8_t* bytes, size_t size) {
 template <typename Source>
 class MaskedAnswers : public Source {
  public:
-  MaskedAnswers(const RoundContext& context, const LastingSecrets& secrets,
-                const OnlineMaterial& material, const wire::QueryBatch& queries, ThreadPool& pool)
-      : context_(context),
-        material_(material),
-        queries_(queries),
+  MaskedAnswers(const AnswerKeysPointer& keys, ThreadPool& pool)
+      : answer_bytes_(keys->context->answer_bytes),
+        count_(keys->queries->positions.size()),
         pool_(pool),
-        dead_key_(secrets.DeadAnswerKey()) {}
+        keys_(keys) {}
 
-  uint64_t size() const override { return queries_.positions.size() * context_.answer_bytes; }
+  uint64_t size() const override { return count_ * answer_bytes_; }
 
  protected:
-  // XORs the masks of the queries from number `first` on into their answers. Answers of dead
-  // positions become pseudorandom.
-  void Mask(size_t first, MutableBytes answers) const {
-    const size_t answer_bytes = context_.answer_bytes;
-    const auto positions =
-        std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
-    if (material_.masks.size() > 0) {
-      const uint8_t* const masks = material_.masks.memory().data();
-      for (size_t i = 0; i < positions.size(); ++i) {
-        XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes,
-                answer_bytes);
-      }
-    } else {
-      sharing::XorMasks(material_.seeds.data(), positions, context_.round_id, answer_bytes,
-                        answers);
-    }
-    for (size_t i = 0; i < positions.size(); ++i) {
-      if (!material_.dead(positions[i])) continue;
-      uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
-      // The same for any number of machines.
-      StoreLe(nonce, uint64_t{material_.first_position} + positions[i]);
-      crypto_stream_chacha20(answers.data() + i * answer_bytes, answer_bytes, nonce,
-                             dead_key_.data());
-    }
+  // What the next piece is made of, to be held until it is made.
+  absl::StatusOr<AnswerKeysPointer> Keys() const {
+    AnswerKeysPointer keys = keys_.lock();
+    if (keys == nullptr) return absl::FailedPreconditionError("the round has ended");
+    return keys;
   }
 
-  const RoundContext& context_;
-  const OnlineMaterial& material_;
-  const wire::QueryBatch& queries_;
+  // Makes the answers to the next queries, as many as `piece` has room for: fill(first, answers)
+  // writes some without masks, those to the queries from number `first` of all on, and may be
+  // called on several threads. No answer is left without its mask (checked).
+  template <typename Fill>
+  void Make(const AnswerKeys& keys, MutableBytes piece, const Fill& fill) {
+    const size_t count = piece.size() / answer_bytes_;
+    SHOAL_CHECK(piece.size() == count * answer_bytes_ && count <= count_ - given_);
+    std::atomic<size_t> masked = 0;
+    pool_.ParallelFor(count, ChunkOf(answer_bytes_), [&](size_t begin, size_t end) {
+      const MutableBytes answers =
+          piece.subspan(begin * answer_bytes_, (end - begin) * answer_bytes_);
+      fill(given_ + begin, answers);
+      masked += Mask(keys, given_ + begin, answers);
+    });
+    SHOAL_CHECK(masked == count);
+    given_ += count;
+  }
+
+  const size_t answer_bytes_;
+  const size_t count_;  // of queries
+  size_t given_ = 0;    // their answers so far
   ThreadPool& pool_;
 
  private:
-  const Seed dead_key_;
+  // XORs the masks of the queries from number `first` on into their answers. Answers of dead
+  // positions become pseudorandom. Returns how many it has masked.
+  size_t Mask(const AnswerKeys& keys, size_t first, MutableBytes answers) const {
+    const OnlineMaterial& material = *keys.material;
+    const auto positions =
+        std::span(keys.queries->positions).subspan(first, answers.size() / answer_bytes_);
+    size_t masked = 0;
+    if (material.masks.size() > 0) {
+      const uint8_t* const masks = material.masks.memory().data();
+      for (; masked < positions.size(); ++masked) {
+        XorInto(answers.data() + masked * answer_bytes_, masks + positions[masked] * answer_bytes_,
+                answer_bytes_);
+      }
+    } else {
+      sharing::XorMasks(material.seeds.data(), positions, keys.context->round_id, answer_bytes_,
+                        answers);
+      masked = positions.size();
+    }
+    for (size_t i = 0; i < positions.size(); ++i) {
+      if (!material.dead(positions[i])) continue;
+      uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
+      // The same for any number of machines.
+      StoreLe(nonce, uint64_t{material.first_position} + positions[i]);
+      crypto_stream_chacha20(answers.data() + i * answer_bytes_, answer_bytes_, nonce,
+                             keys.secrets->DeadAnswerKey().data());
+    }
+    return masked;
+  }
+
+  const std::weak_ptr<const AnswerKeys> keys_;
 };
 
 // Answers from the rows of the table.
 class BackendAnswers final : public MaskedAnswers<ByteSource> {
  public:
-  BackendAnswers(const RoundContext& context, const LastingSecrets& secrets,
-                 const OnlineMaterial& material, const wire::QueryBatch& queries,
-                 const AnswerTable& table, ThreadPool& pool)
-      : MaskedAnswers(context, secrets, material, queries, pool),
-        table_(table),
-        no_row_(context.answer_bytes) {}
+  BackendAnswers(const AnswerKeysPointer& keys, const AnswerTable& table, ThreadPool& pool)
+      : MaskedAnswers(keys, pool), table_(table), no_row_(answer_bytes_) {}
 
   absl::StatusOr<BytesView> Next() override {
-    const size_t answer_bytes = context_.answer_bytes;
-    const size_t count = std::min(queries_.positions.size() - given_,
-                                  std::max<size_t>(1, PieceBytes(pool_) / answer_bytes));
-    piece_.resize(count * answer_bytes);
-    const size_t first = given_;
-    pool_.ParallelFor(count, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
-      const size_t n = end - begin, at = first + begin;
-      const MutableBytes answers =
-          MutableBytes(piece_).subspan(begin * answer_bytes, n * answer_bytes);
+    if (given_ == count_) return BytesView();
+    SHOAL_ASSIGN_OR_RETURN(const AnswerKeysPointer keys, Keys());
+    const OnlineMaterial& material = *keys->material;
+    const wire::QueryBatch& queries = *keys->queries;
+    const size_t count =
+        std::min(count_ - given_, std::max<size_t>(1, PieceBytes(pool_) / answer_bytes_));
+    piece_.resize(count * answer_bytes_);
+    Make(*keys, piece_, [&](size_t at, MutableBytes answers) {
+      const size_t n = answers.size() / answer_bytes_;
       const auto row_of = [&](size_t i) {
-        const uint64_t row = sharing::Advance(material_.shares[queries_.positions[at + i]],
-                                              queries_.tallies[at + i]);
-        return row < table_.rows ? table_.bytes.data() + row * answer_bytes : no_row_.data();
+        const uint64_t row =
+            sharing::Advance(material.shares[queries.positions[at + i]], queries.tallies[at + i]);
+        return row < table_.rows ? table_.bytes.data() + row * answer_bytes_ : no_row_.data();
       };
       // Rows are spread all over the table, so they are prefetched some queries ahead.
       std::array<const uint8_t*, kAhead> rows;
       for (size_t i = 0; i < std::min(n, kAhead); ++i) {
         rows[i] = row_of(i);
-        Ahead(rows[i], answer_bytes);
+        Ahead(rows[i], answer_bytes_);
       }
       for (size_t i = 0; i < n; ++i) {
         const uint8_t* const row = rows[i % kAhead];
         if (i + kAhead < n) {
           rows[i % kAhead] = row_of(i + kAhead);
-          Ahead(rows[i % kAhead], answer_bytes);
+          Ahead(rows[i % kAhead], answer_bytes_);
         }
-        std::copy_n(row, answer_bytes, answers.data() + i * answer_bytes);
+        std::copy_n(row, answer_bytes_, answers.data() + i * answer_bytes_);
       }
-      Mask(at, answers);
     });
-    given_ += count;
     return BytesView(piece_);
   }
 
  private:
   static constexpr size_t kAhead = 16;
-
-  const AnswerTable table_;
-  const Bytes no_row_;  // zeros, for queries that name no row
-  size_t given_ = 0;
+  const AnswerTable table_;  // whose bytes the keys hold
+  const Bytes no_row_;       // zeros, for queries that name no row
   SecretVector<uint8_t> piece_;
 };
 
@@ -157,31 +177,25 @@ class BackendAnswers final : public MaskedAnswers<ByteSource> {
 // once, as no piece is given twice.
 class ReturnedAnswers final : public MaskedAnswers<AnswerSource> {
  public:
-  ReturnedAnswers(const RoundContext& context, const LastingSecrets& secrets,
-                  const OnlineMaterial& material, const wire::QueryBatch& queries,
-                  shuffle::Scatter scatter, ThreadPool& pool)
-      : MaskedAnswers(context, secrets, material, queries, pool), scatter_(std::move(scatter)) {}
+  ReturnedAnswers(const AnswerKeysPointer& keys, shuffle::Scatter scatter, ThreadPool& pool)
+      : MaskedAnswers(keys, pool), scatter_(std::move(scatter)) {}
 
   absl::StatusOr<BytesView> Next() override {
-    const size_t answer_bytes = context_.answer_bytes;
+    if (given_ == count_) return BytesView();
+    SHOAL_ASSIGN_OR_RETURN(const AnswerKeysPointer keys, Keys());
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(pool_));
-    const size_t count = piece.size() / answer_bytes;
-    pool_.ParallelFor(count, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
-      Mask(given_ + begin, piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes));
-    });
-    given_ += count;
+    Make(*keys, piece, [](size_t, MutableBytes) {});  // they are there
     return BytesView(piece);
   }
 
   bool in_memory() const override { return scatter_.in_memory(); }
   Spool TakeList() override {
-    SHOAL_CHECK(given_ == queries_.positions.size());
+    SHOAL_CHECK(given_ == count_);
     return std::move(scatter_).TakeSpool();
   }
 
  private:
   shuffle::Scatter scatter_;
-  size_t given_ = 0;
 };
 
 // The message of one machine, and the way back for its answers.
@@ -455,9 +469,20 @@ absl::Status AnswerIntake::PutToFiles(std::span<const uint32_t> places, BytesVie
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
-    const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
-    const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources) {
+AnswerKeysPointer AnswerKeys::Of(const RoundContext& context, const LastingSecrets& secrets,
+                                 const OnlineMaterial& material, const wire::QueryBatch& queries) {
+  const auto alias = [](const auto& object) {
+    return std::shared_ptr<const std::remove_reference_t<decltype(object)>>(
+        std::shared_ptr<const void>(), &object);
+  };
+  return std::make_shared<const AnswerKeys>(
+      AnswerKeys{alias(context), alias(secrets), alias(material), alias(queries)});
+}
+
+absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPointer& keys,
+                                                            AnswerIntake intake,
+                                                            const Resources& resources) {
+  const RoundContext& context = *keys->context;
   SHOAL_CHECK(!context.is_backend());
   const absl::Status returned =
       intake.complete() ? intake.forwarding_->routes.Return(intake.TakeOthers(), intake.scatter_,
@@ -470,23 +495,21 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
   // The list may live as long as clients fetch their answers. What is another machine's, without
   // this party's masks, has no place in it.
   intake.scatter_.WipeFrom(intake.forwarding_->places);
-  if (material.arena != nullptr) material.arena->Touched();
-  return std::make_unique<ReturnedAnswers>(context, secrets, material, queries,
-                                           std::move(intake.scatter_), *resources.pool);
+  if (keys->material->arena != nullptr) keys->material->arena->Touched();
+  return std::make_unique<ReturnedAnswers>(keys, std::move(intake.scatter_), *resources.pool);
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
-    const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
-    const wire::QueryBatch& queries, const AnswerTable& table, const Resources& resources) {
-  SHOAL_CHECK(context.is_backend());
-  SHOAL_CHECK(table.bytes.size() == table.rows * context.answer_bytes);
-  const absl::Status status = CheckPositions(material, queries);
+absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const AnswerKeysPointer& keys,
+                                                          const AnswerTable& table,
+                                                          const Resources& resources) {
+  SHOAL_CHECK(keys->context->is_backend());
+  SHOAL_CHECK(table.bytes.size() == table.rows * keys->context->answer_bytes);
+  const absl::Status status = CheckPositions(*keys->material, *keys->queries);
   if (!status.ok()) {
     resources.machines->GiveUp();
     return status;
   }
-  return std::make_unique<BackendAnswers>(context, secrets, material, queries, table,
-                                          *resources.pool);
+  return std::make_unique<BackendAnswers>(keys, table, *resources.pool);
 }
 
 }  // namespace shoal::server

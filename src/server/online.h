@@ -73,7 +73,27 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMat
                                           const wire::QueryBatch& queries,
                                           const Resources& resources);
 
-// The answers for the previous party, or for the frontend's clients, in order.
+// What answers are made of beside the answers of the next party: what the round holds from its
+// queries to its end. A source of answers holds it while it makes a piece and at no other time: so
+// a round that ends takes nothing away from under a piece, and a reader, however slow, keeps
+// nothing of an ended round alive.
+struct AnswerKeys {
+  std::shared_ptr<const RoundContext> context;
+  std::shared_ptr<const LastingSecrets> secrets;
+  std::shared_ptr<const OnlineMaterial> material;
+  std::shared_ptr<const wire::QueryBatch> queries;
+  std::shared_ptr<const void> table = nullptr;  // holds the bytes of the backend's rows
+
+  // Of arguments that outlive every source: for calibration, benchmarks and tests.
+  static std::shared_ptr<const AnswerKeys> Of(const RoundContext& context,
+                                              const LastingSecrets& secrets,
+                                              const OnlineMaterial& material,
+                                              const wire::QueryBatch& queries);
+};
+using AnswerKeysPointer = std::shared_ptr<const AnswerKeys>;
+
+// The answers for the previous party, or for the frontend's clients, in order. Next returns
+// FAILED_PRECONDITION once the round has dropped its AnswerKeys.
 class AnswerSource : public ByteSource {
  public:
   // Whether the answers lie in memory, each at its place: then TakeList hands that memory out.
@@ -113,9 +133,9 @@ class AnswerIntake {
   bool complete() const { return std::ranges::all_of(parts_, &Part::complete); }
 
  private:
-  friend absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
-      const RoundContext&, const LastingSecrets&, const OnlineMaterial&, const wire::QueryBatch&,
-      AnswerIntake, const Resources&);
+  friend absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPointer&,
+                                                                     AnswerIntake,
+                                                                     const Resources&);
   struct Part {
     uint64_t next;    // byte of all answers that is to come
     uint64_t answer;  // the same of whole answers
@@ -158,17 +178,17 @@ class AnswerIntake {
 // Returns the answers for the previous party, masked as they are read. Every used position gets one
 // answer of the fixed size; a dead position, for which nobody has a mask, gets pseudorandom bytes.
 // INVALID_ARGUMENT if the intake is not complete; errors of Machines and of the spools, after which
-// other machines are as after ForwardQueries. The arguments must outlive the source.
-absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
-    const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
-    const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources);
+// other machines are as after ForwardQueries. Of the resources, the source needs the pool alone.
+absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPointer& keys,
+                                                            AnswerIntake intake,
+                                                            const Resources& resources);
 
 // At the backend: answers every query with the row that it names, or zeros if there is no such row,
 // under the mask. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries; then
 // this machine gives up. Of the resources, the source needs the pool alone.
-absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
-    const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
-    const wire::QueryBatch& queries, const AnswerTable& table, const Resources& resources);
+absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const AnswerKeysPointer& keys,
+                                                          const AnswerTable& table,
+                                                          const Resources& resources);
 
 }  // namespace shoal::server
 

@@ -32,6 +32,9 @@ wire::StageReport ReportOf(PartyNumber party, absl::string_view stage) {
   return report;
 }
 
+constexpr absl::string_view kQueriesTooEarly = "queries came before the offline stage was done";
+constexpr absl::string_view kAnswersTooEarly = "answers came before the queries";
+
 // How often a machine tells the others that it is still at a call.
 constexpr std::chrono::milliseconds kBetweenWords(250);
 
@@ -68,7 +71,8 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
 }
 
 // The immutable part of a round whose header is signed. The round holds a reference until it ends,
-// and so does every call that works on it; the secrets are wiped with the last reference.
+// and so does every call that works on it, with what is in `held`; the secrets are wiped with the
+// last reference. Whatever outlives such a call, as a source of bytes does, holds none.
 struct Party::RoundKeys {
   LastingSecrets secrets;
   RoundContext context;
@@ -102,9 +106,10 @@ struct Party::OpenRound {
     std::weak_ptr<const void> reader;
     wire::StageReport report;  // of the stage, without what reading the list costs
   };
-  struct Queried {                             // also in kAnswered
-    std::shared_ptr<OnlineMaterial> material;  // without shares and noise, but at the backend
-    wire::QueryBatch queries;
+  struct Queried {  // also in kAnswered
+    // The material without shares and noise, but at the backend. What answers are handed out from:
+    // nothing else holds it but a call that makes a piece of them.
+    AnswerKeysPointer keys;
     std::optional<Forwarding> forwarding;  // none at the backend
     // The message for the next party, in case the queries come again. Empty at the backend and at
     // one of several machines, where `forwarding` has the batch.
@@ -137,10 +142,11 @@ struct Party::OpenRound {
   Mutex work ABSL_ACQUIRED_BEFORE(gate);
   Held held ABSL_GUARDED_BY(work);
   std::atomic<bool> ended = false;  // set by Leave; stages look at it
-  // At several machines: the latest try that this machine has come to; the report of the noise,
-  // until the others' are known; the output that is being read, and whether there is one.
-  uint64_t attempt ABSL_GUARDED_BY(work) = 0;
+  // The report of the noise, until the offline list is committed to: nothing of it is told before.
   std::optional<wire::StageReport> noise_report ABSL_GUARDED_BY(work);
+  // At several machines: the latest try that this machine has come to; the output that is being
+  // read, and whether there is one.
+  uint64_t attempt ABSL_GUARDED_BY(work) = 0;
   Outgoing* onward ABSL_GUARDED_BY(work) = nullptr;
   std::atomic<bool> reading = false;
 
@@ -203,6 +209,14 @@ struct Party::OpenRound {
   absl::Status Check(PartyStage to) const ABSL_LOCKS_EXCLUDED(gate) {
     const MutexLock lock(gate);
     return stage.Check(to);
+  }
+
+  // The same for a call of a neighbour that comes after the offline stage, while the offline list
+  // is not committed to; OK afterwards. Such a call must not wait for `work`: how long making noise
+  // takes tells how much there is.
+  absl::Status CheckListTaken(PartyStage to) const ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    return secrets == nullptr ? absl::OkStatus() : stage.Check(to);
   }
 
   // Advances to stage `to`, which holds `content`. FAILED_PRECONDITION, and nothing changes, if
@@ -306,6 +320,11 @@ struct Party::OpenRound {
   absl::Status MakeNoise(const Party& party, const RoundKeys& round_keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
 
+  // What answers to these queries are made of.
+  AnswerKeysPointer KeysOfAnswers(const KeysPointer& round_keys,
+                                  std::shared_ptr<const OnlineMaterial> made,
+                                  wire::QueryBatch queries) const;
+
   // Stores the round's term, if it has one: before any of this party's answers leaves.
   absl::Status KeepTerm(const Party& party, const RoundKeys& round_keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
@@ -324,11 +343,10 @@ struct Party::OpenRound {
   absl::StatusOr<Taken> TakeQueries(QueriesIn in, const RoundKeys& round_keys, Journal* journal,
                                     const Resources& resources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
       ABSL_LOCKS_EXCLUDED(gate) {
-    SHOAL_RETURN_IF_ERROR(
-        Annotate(Check(PartyStage::kQueried), "queries came before the offline stage was done"));
+    SHOAL_RETURN_IF_ERROR(Annotate(Check(PartyStage::kQueried), kQueriesTooEarly));
     const auto* const ready = std::get_if<Ready>(&held);
     const OnlineMaterial& known =
-        ready != nullptr ? *ready->material : *std::get<Queried>(held).material;
+        ready != nullptr ? *ready->material : *std::get<Queried>(held).keys->material;
     Taken taken;
     BytesView encoded;
     if (auto* const batch = std::get_if<wire::QueryBatch>(&in)) {
@@ -823,17 +841,20 @@ absl::Status Party::OpenRound::MakeNoise(const Party& party, const RoundKeys& ro
   if (!Check(PartyStage::kPrepared).ok()) return absl::OkStatus();
   SHOAL_ASSIGN_OR_RETURN(const OfflineSecretsPointer drawn, Secrets());
   const StageTimer timer;
-  SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise,
-                         server::MakeNoise(round_keys.context, *drawn, party.ResourcesFor(*this)));
+  absl::StatusOr<NoiseBatch> made =
+      server::MakeNoise(round_keys.context, *drawn, party.ResourcesFor(*this));
+  if (!made.ok()) {
+    // Without figures: neighbours get it, and what is missing tells how much there was to be.
+    return absl::IsCancelled(made.status())
+               ? made.status()
+               : absl::Status(made.status().code(),
+                              "there is no memory or disk for the noise of a round");
+  }
+  NoiseBatch noise = *std::move(made);
   if (!party.is_backend()) {
-    wire::StageReport report = ReportOf(party.number(), "noise");
-    report.set_noise_queries(noise.size());
-    timer.AddTo(report);
-    if (machines == nullptr) {
-      Report(std::move(report));
-    } else {
-      noise_report = std::move(report);  // one machine's share is not to be told
-    }
+    noise_report = ReportOf(party.number(), "noise");
+    noise_report->set_noise_queries(noise.size());
+    timer.AddTo(*noise_report);
   }
   return Become(PartyStage::kPrepared, Prepared{std::move(noise)});
 }
@@ -1024,7 +1045,9 @@ Party::InputLimits Party::MaxInput() const {
 }
 
 // Output on its way to a neighbour. Checks before every piece that the round still holds what the
-// output is made of. Commits to the whole output before it hands out the last piece.
+// output is made of, and once more when the piece is made: the round may end meanwhile, although
+// what the piece is made of stays until then. Commits to the whole output before it hands out the
+// last piece.
 class Party::Outgoing final : public ByteSource {
  public:
   // The constructor and Start need open->work: `inner` reads what the round holds now.
@@ -1077,12 +1100,14 @@ class Party::Outgoing final : public ByteSource {
         return party_->Break(*open_, done);
       }
     }
+    SHOAL_RETURN_IF_ERROR(CheckCurrent());
     return piece;
   }
   // FAILED_PRECONDITION once what the source reads is gone.
   absl::Status CheckCurrent() const { return open_->CheckGeneration(generation_); }
   // The next piece, for who has open->work, while CheckCurrent holds.
   absl::StatusOr<BytesView> Take() {
+    if (const auto* const hook = party_->resources_.making_piece) (*hook)();
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source_->Next());
     given_ += piece.size();
@@ -1225,6 +1250,11 @@ Party::Intake::Intake(const Party* party, RoundPointer open, StageTry stage,
     : party_(party), open_(std::move(open)), stage_(stage), work_(std::move(work)) {}
 
 Party::Intake::~Intake() = default;
+
+absl::Status Party::Intake::CheckWhole() {
+  const MutexLock lock(mutex_);
+  return work_ == nullptr ? absl::OkStatus() : work_->Check();
+}
 
 std::unique_ptr<Party::IntakeWork> Party::Intake::TakeWork() {
   const MutexLock lock(mutex_);
@@ -1373,6 +1403,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   // Dies at the end of this call, after which another list may come in.
   const std::shared_ptr<Intake> intake = std::move(list);
   OpenRound& open = *intake->open_;
+  // What cannot be committed to does not wait for the noise.
+  if (const absl::Status whole = intake->CheckWhole(); !whole.ok()) return Break(open, whole);
   const Working working(open);
   absl::Status agreed;
   if (const absl::Status together =
@@ -1424,10 +1456,6 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
                                           IntakeWork& list) {
   SHOAL_RETURN_IF_ERROR(MakeNoise(party, round_keys));  // unless that was done ahead of time
   SHOAL_RETURN_IF_ERROR(Check(PartyStage::kOffline));
-  if (noise_report.has_value()) {
-    SHOAL_RETURN_IF_ERROR(Total(*noise_report));
-    Report(*std::exchange(noise_report, std::nullopt));
-  }
   const StageTimer timer;
   SHOAL_RETURN_IF_ERROR(list.content.Commit(Store(party.journal_, Content::kOfflineInput),
                                             *party.ResourcesFor(*this).machines));
@@ -1443,6 +1471,12 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
   {
     const MutexLock lock(gate);
     list_bytes = list.bytes;
+  }
+  // Clients are bound to the round now. Before, whoever learned the total of the noise could drop
+  // the round, and propose others until it is low (docs/threat-model.md, "The total of the noise").
+  if (noise_report.has_value()) {
+    SHOAL_RETURN_IF_ERROR(Total(*noise_report));  // one machine's share is not to be told
+    Report(*std::exchange(noise_report, std::nullopt));
   }
   wire::StageReport report = ReportOf(party.number(), "offline");
   report.set_seconds(list.seconds);
@@ -1478,6 +1512,7 @@ absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded,
                                      const StageTry& stage) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_RETURN_IF_ERROR(Annotate(open->CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
   const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
   if (const absl::Status taken = open->TakeOn(*this, encoded); !taken.ok()) {
@@ -1490,12 +1525,24 @@ absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> Party::QueriesOfSlice(
     const Digest& round_id, QueriesIn queries, const StageTry& stage) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_RETURN_IF_ERROR(Annotate(open->CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
   const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
   if (const absl::Status taken = open->TakeOn(*this, std::move(queries)); !taken.ok()) {
     return Break(*open, taken);
   }
   return std::get<OpenRound::Queried>(open->held).forwarding->batch;
+}
+
+AnswerKeysPointer Party::OpenRound::KeysOfAnswers(const KeysPointer& round_keys,
+                                                  std::shared_ptr<const OnlineMaterial> made,
+                                                  wire::QueryBatch queries) const {
+  return std::make_shared<const AnswerKeys>(
+      AnswerKeys{.context = {round_keys, &round_keys->context},
+                 .secrets = {round_keys, &round_keys->secrets},
+                 .material = std::move(made),
+                 .queries = std::make_shared<const wire::QueryBatch>(std::move(queries)),
+                 .table = table});
 }
 
 absl::Status Party::OpenRound::TakeOn(Party& party, QueriesIn in) {
@@ -1524,9 +1571,9 @@ absl::Status Party::OpenRound::TakeOn(Party& party, QueriesIn in) {
   // What the queries were made of. The memory is enough for the second copy of what goes out.
   SecretVector<NoiseQuery>().swap(known->noise);
   known->shares = {};
-  SHOAL_RETURN_IF_ERROR(
-      Become(PartyStage::kQueried,
-             Queried{known, *std::move(taken.queries), std::move(forwarding), std::move(out)}));
+  SHOAL_RETURN_IF_ERROR(Become(PartyStage::kQueried,
+                               Queried{KeysOfAnswers(round_keys, known, *std::move(taken.queries)),
+                                       std::move(forwarding), std::move(out)}));
   timer.AddTo(report);
   SHOAL_RETURN_IF_ERROR(Total(report));
   Report(std::move(report));
@@ -1538,6 +1585,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& r
                                                                  const StageTry& stage) {
   if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_RETURN_IF_ERROR(Annotate(open->CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
   const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
   auto answers = open->AnswersTo(*this, open, std::move(queries));
@@ -1557,18 +1605,18 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::OpenRound::AnswersTo(Party& p
     std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
     SHOAL_RETURN_IF_ERROR(
         Become(PartyStage::kQueried,
-               Queried{std::move(known), *std::move(taken.queries), std::nullopt, {}}));
+               Queried{KeysOfAnswers(round_keys, std::move(known), *std::move(taken.queries)),
+                       std::nullopt,
+                       {}}));
   }
   const auto& queried = std::get<Queried>(held);
   SHOAL_RETURN_IF_ERROR(KeepTerm(party, *round_keys));
   wire::StageReport report = ReportOf(party.number(), "online");
-  report.set_positions_in(queried.queries.positions.size());
+  report.set_positions_in(queried.keys->queries->positions.size());
   report.set_bytes_in(taken.bytes);
   timer.AddTo(report);
-  SHOAL_ASSIGN_OR_RETURN(
-      std::unique_ptr<ByteSource> answers,
-      server::AnswerQueries(round_keys->context, round_keys->secrets, *queried.material,
-                            queried.queries, table->answers, resources));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> answers,
+                         server::AnswerQueries(queried.keys, table->answers, resources));
   SHOAL_RETURN_IF_ERROR(Advance(PartyStage::kAnswered));
   auto out = std::make_unique<Outgoing>(&party, self, *round_keys, Content::kAnswersOutput,
                                         std::move(answers), std::move(report));
@@ -1583,8 +1631,8 @@ absl::Status Party::OpenRound::KeepTerm(const Party& party, const RoundKeys& rou
       {.header = round_keys.header,
        .round_id = round_keys.context.round_id,
        .secrets = round_keys.secrets,
-       .material = *queried.material,
-       .queries = queried.queries,
+       .material = *queried.keys->material,
+       .queries = *queried.keys->queries,
        .forwarding = queried.forwarding.has_value() ? &*queried.forwarding : nullptr,
        .table = *table});
 }
@@ -1599,6 +1647,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round
                                                              PartedSource& answers) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_RETURN_IF_ERROR(Annotate(open->CheckListTaken(PartyStage::kAnswered), kAnswersTooEarly));
   absl::Status agreed;
   auto out = AnswersOf(open, answers, agreed);
   if (!out.ok() && agreed.ok()) return Break(*open, out.status());
@@ -1608,27 +1657,28 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round
 absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointer& open,
                                                                PartedSource& answers,
                                                                absl::Status& agreed) {
-  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   const Resources resources = ResourcesFor(*open);
   wire::StageReport report = ReportOf(number(), "answers");
   report.set_bytes_in(answers.size());
   uint64_t generation;
-  const ContentMac mac = keys->Mac(Content::kAnswersInput);
+  // All that this call holds of the round's keys while the neighbour takes its time.
+  std::optional<ContentMac> mac;
   std::optional<PartyContent> content;
   {
+    SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+    mac.emplace(keys->secrets.ContentKey(), ContentName(Content::kAnswersInput));
     const Working working(*open);
-    SHOAL_RETURN_IF_ERROR(
-        Annotate(open->Check(PartyStage::kAnswered), "answers came before the queries"));
+    SHOAL_RETURN_IF_ERROR(Annotate(open->Check(PartyStage::kAnswered), kAnswersTooEarly));
     SHOAL_RETURN_IF_ERROR(open->Repeat(PartyStage::kQueried));
     generation = open->Generation();
     auto& queried = std::get<OpenRound::Queried>(open->held);
     queried.intake.reset();  // what came of them before
     // A list of a wrong length is refused, not committed to.
-    SHOAL_ASSIGN_OR_RETURN(queried.intake,
-                           AnswerIntake::Begin(keys->context, queried.queries, *queried.forwarding,
-                                               answers.part_bytes(), resources));
+    SHOAL_ASSIGN_OR_RETURN(
+        queried.intake, AnswerIntake::Begin(keys->context, *queried.keys->queries,
+                                            *queried.forwarding, answers.part_bytes(), resources));
     SHOAL_ASSIGN_OR_RETURN(content,
-                           PartyContent::OfParts(mac, answers.part_bytes(), *resources.machines));
+                           PartyContent::OfParts(*mac, answers.part_bytes(), *resources.machines));
   }
   // Releases `work` while the next piece is on its way.
   absl::Status broke_off;
@@ -1661,13 +1711,13 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointe
   }
   SHOAL_RETURN_IF_ERROR(
       content->Commit(open->Store(journal_, Content::kAnswersInput), *resources.machines));
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   SHOAL_RETURN_IF_ERROR(open->KeepTerm(*this, *keys));
   report.set_positions_in(queried.forwarding->count);
-  report.set_positions_out(queried.queries.positions.size());
+  report.set_positions_out(queried.keys->queries->positions.size());
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<AnswerSource> returned,
-      ReturnAnswers(keys->context, keys->secrets, *queried.material, queried.queries,
-                    *std::exchange(queried.intake, std::nullopt), resources));
+      ReturnAnswers(queried.keys, *std::exchange(queried.intake, std::nullopt), resources));
   SHOAL_RETURN_IF_ERROR(open->Advance(PartyStage::kAnswered));
   timer.AddTo(report);
   auto out =

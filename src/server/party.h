@@ -340,9 +340,10 @@ class Party {
   // Waits for no call that works on the round.
   absl::StatusOr<PartyStage> Stage(const Digest& round_id) const;
 
-  // What the round has cost at this party so far, times in hundredths of a second. Reports are
-  // public: the frontend shows them to anybody who asks. An observer of the links can count
-  // everything in them but the noise total, which the neighbours can count (docs/threat-model.md).
+  // What the round has cost at this party so far, times in hundredths of a second. Nothing before
+  // its offline list is committed to. Reports are public: the frontend shows them to anybody who
+  // asks. An observer of the links can count everything in them but the noise total, which the
+  // neighbours can count once the list goes on (docs/threat-model.md).
   std::vector<wire::StageReport> Reports(const Digest& round_id) const;
 
  private:
@@ -442,6 +443,8 @@ class Party::Intake {
   // Takes out the keys and what they have opened; null if they were taken before. The round's end,
   // and a list that comes anew, take and drop them, however slowly the neighbour sends the rest.
   std::unique_ptr<IntakeWork> TakeWork();
+  // INVALID_ARGUMENT if not everything has come; OK if the work was taken.
+  absl::Status CheckWhole();
 
   const Party* const party_;
   const RoundPointer open_;

@@ -241,17 +241,16 @@ class TestParty {
       EXPECT_EQ(machine.spools.file_bytes() > 0, machine.in_files);
     }
     SHOAL_RETURN_IF_ERROR(CommitAnswers(mine, journal, machine, all));
+    const auto keys = AnswerKeys::Of(context, secrets, machine.material, machine.queries);
     SHOAL_ASSIGN_OR_RETURN(auto source,
-                           ReturnAnswers(context, secrets, machine.material, machine.queries,
-                                         *std::move(intake), machine.resources(all)));
+                           ReturnAnswers(keys, *std::move(intake), machine.resources(all)));
     return HandOut(std::move(source), journal, machine, all);
   }
   // The same at the backend, from a table.
   absl::Status AnswersFromTable(const AnswerTable& table, Journal& journal, Machine& machine,
                                 Machines& all) const {
-    SHOAL_ASSIGN_OR_RETURN(auto source,
-                           AnswerQueries(context, secrets, machine.material, machine.queries, table,
-                                         machine.resources(all)));
+    const auto keys = AnswerKeys::Of(context, secrets, machine.material, machine.queries);
+    SHOAL_ASSIGN_OR_RETURN(auto source, AnswerQueries(keys, table, machine.resources(all)));
     return HandOut(std::move(source), journal, machine, all);
   }
   absl::Status HandOut(std::unique_ptr<ByteSource> source, Journal& journal, Machine& machine,
@@ -670,8 +669,9 @@ TEST_F(SmallPartyTest, AnErrorOfAnyCallEndsTheJobOfAll) {
   const TestParty::Work answer = [&](Machine& machine, Machines& all) {
     wire::QueryBatch queries = machine.queries;
     queries.positions.back() = machine.material.positions;
-    return AnswerQueries(round_.context(3), round_.secrets(3), machine.material, queries, {},
-                         machine.resources(all))
+    return AnswerQueries(
+               AnswerKeys::Of(round_.context(3), round_.secrets(3), machine.material, queries), {},
+               machine.resources(all))
         .status();
   };
   for (const TestParty::Work& work : {begin, take, answer}) {
@@ -694,8 +694,9 @@ TEST_F(SmallPartyTest, OneAnswerWithheldAtOneMachineStopsAll) {
     if (all.rank() == 1) mine = mine.first(mine.size() - 1);
     std::optional<AnswerIntake> intake;
     SHOAL_RETURN_IF_ERROR(party_.TakeAnswers(mine, machine, all, intake));
-    return ReturnAnswers(party_.context, party_.secrets, machine.material, machine.queries,
-                         *std::move(intake), machine.resources(all))
+    return ReturnAnswers(
+               AnswerKeys::Of(party_.context, party_.secrets, machine.material, machine.queries),
+               *std::move(intake), machine.resources(all))
         .status();
   });
   EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kInvalidArgument, "not all of them"));
@@ -778,8 +779,9 @@ TEST_F(SmallPartyTest, AFaultAtAnyStepStopsAll) {
     std::optional<AnswerIntake> intake;
     SHOAL_RETURN_IF_ERROR(
         party_.TakeAnswers(party_.Answered(answers_, all.rank()), machine, all, intake));
-    return ReturnAnswers(party_.context, party_.secrets, machine.material, machine.queries,
-                         *std::move(intake), machine.resources(all))
+    return ReturnAnswers(
+               AnswerKeys::Of(party_.context, party_.secrets, machine.material, machine.queries),
+               *std::move(intake), machine.resources(all))
         .status();
   });
   // Greeting and lengths; then the beginning of a chunk from machine 2 to machine 1, where it
@@ -884,8 +886,9 @@ void RunBare(TestParty& party, LocalCluster& down, LocalCluster& up) {
         std::optional<AnswerIntake> intake;
         SHOAL_RETURN_IF_ERROR(
             party.TakeAnswers(party.Answered(answers, all.rank()), machine, all, intake));
-        return ReturnAnswers(party.context, party.secrets, machine.material, machine.queries,
-                             *std::move(intake), machine.resources(all))
+        return ReturnAnswers(
+                   AnswerKeys::Of(party.context, party.secrets, machine.material, machine.queries),
+                   *std::move(intake), machine.resources(all))
             .status();
       },
       up));

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +31,9 @@ struct Resources {
   // The machines of this party, for this round. Stages of one round call it in the same order on
   // all of them. May be shared between rounds only where the party has one machine.
   machines::Machines* machines = &machines::Machines::Alone();
+  // Called before each piece of an output is made, when the round was found to live: tests end it
+  // there. Null outside tests.
+  const std::function<void()>* making_piece = nullptr;
 
   // CANCELLED once the round has ended.
   absl::Status CheckLive() const {

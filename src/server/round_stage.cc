@@ -27,7 +27,8 @@ const PartyFacts& Of(PartyStage stage) {
   static const auto* const facts =
       new std::map<PartyStage, PartyFacts>{{kDrafted, {"drafted", {kSigned, kEnded}}},
                                            {kSigned, {"signed", {kPrepared, kEnded}}},
-                                           {kPrepared, {"prepared", {kOffline, kEnded}}},
+                                           // Whether noise is made is told to nobody.
+                                           {kPrepared, {"signed", {kOffline, kEnded}}},
                                            {kOffline, {"in its offline stage", {kReady, kEnded}}},
                                            {kReady, {"ready", {kReady, kQueried, kEnded}}},
                                            {kQueried, {"queried", {kQueried, kAnswered, kEnded}}},

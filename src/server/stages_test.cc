@@ -214,15 +214,15 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(spools, 0, 0, "a test"));
     SHOAL_ASSERT_OK(MakeReady(backend, *arena, resources, state));
     EXPECT_EQ(state.masks.size() > 0, spools == &roomy);
-    answers.push_back(*ReadAll(
-        **AnswerQueries(backend, round.secrets(2), state, queries, {rows, kRows}, resources)));
+    answers.push_back(*ReadAll(**AnswerQueries(
+        AnswerKeys::Of(backend, round.secrets(2), state, queries), {rows, kRows}, resources)));
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto forwarding,
                                ForwardQueries(frontend, state, queries, resources));
     SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, AnswerIntake::Begin(frontend, queries, forwarding,
                                                                 incoming.size(), resources));
     SHOAL_ASSERT_OK(intake.Take(incoming));
-    returned.push_back(*ReadAll(
-        **ReturnAnswers(frontend, round.secrets(1), state, queries, std::move(intake), resources)));
+    returned.push_back(*ReadAll(**ReturnAnswers(
+        AnswerKeys::Of(frontend, round.secrets(1), state, queries), std::move(intake), resources)));
   }
   EXPECT_EQ(answers[0], answers[1]);
   EXPECT_EQ(returned[0], returned[1]);
@@ -233,6 +233,28 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
   sharing::XorMask(state.seed(queries.positions[1]), backend.round_id, expected);
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
                          answers[0].begin() + static_cast<ptrdiff_t>(backend.answer_bytes)));
+}
+
+// Guarantee 17: a source of answers owns what it reads while it makes a piece, and keeps nothing of
+// a round that has ended alive, however slowly it is read.
+TEST(StagesTest, ASourceOfAnswersKeepsNothingOfAnEndedRound) {
+  testing::TestRandom random(13);
+  ThreadPool pool(1);
+  SpoolPlace spools("/tmp", 1 << 30);
+  const PracticeRound round = TwoParties(5, random);
+  const RoundContext& backend = round.context(2);
+  const Bytes zeros(2 * backend.onion_bytes());  // points of low order
+  const auto last = RunOffline(backend, round.secrets(2), {}, zeros, 0, {&pool, &spools});
+  SHOAL_ASSERT_OK(last.status());
+  const Bytes rows(5 * backend.answer_bytes, 1);
+  const wire::QueryBatch queries = {.positions = {0, 1}, .tallies = {1, 1}};
+  AnswerKeysPointer keys = AnswerKeys::Of(backend, round.secrets(2), last->material, queries);
+  const std::weak_ptr<const AnswerKeys> left = keys;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto source, AnswerQueries(keys, {rows, 5}, {&pool, &spools}));
+  keys.reset();
+  EXPECT_TRUE(left.expired());
+  EXPECT_EQ(source->size(), 2 * backend.answer_bytes);
+  EXPECT_THAT(source->Next(), testing::StatusIs(absl::StatusCode::kFailedPrecondition, "ended"));
 }
 
 // Guarantee 2: a dead position's answer is pseudorandom before any other party's mask is on it, and
@@ -249,8 +271,9 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   const Bytes rows(5 * backend.answer_bytes, 1);
   const wire::QueryBatch queries = {.positions = {0, 1}, .tallies = {1, 1}};
   const auto ask = [&] {
-    return ReadAll(**AnswerQueries(backend, round.secrets(2), last->material, queries, {rows, 5},
-                                   {&pool, &spools}));
+    return ReadAll(
+        **AnswerQueries(AnswerKeys::Of(backend, round.secrets(2), last->material, queries),
+                        {rows, 5}, {&pool, &spools}));
   };
   const auto answers = ask();
   ASSERT_EQ(answers->size(), 2 * backend.answer_bytes);
@@ -263,9 +286,10 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   EXPECT_EQ(*ask(), *answers);
   // Nobody else can compute them: another round's are other bytes.
   const RoundSecrets another(random.NewSeed());
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes others,
-                             ReadAll(**AnswerQueries(backend, another, last->material, queries,
-                                                     {rows, 5}, {&pool, &spools})));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const Bytes others,
+      ReadAll(**AnswerQueries(AnswerKeys::Of(backend, another, last->material, queries), {rows, 5},
+                              {&pool, &spools})));
   EXPECT_FALSE(std::equal(first.begin(), first.end(), others.begin()));
 }
 
@@ -565,8 +589,9 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
                                ForwardQueries(first, front, came, resources));
     const Bytes forwarded = std::move(forwarding.queries);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto asked, wire::DecodeQueryBatch(forwarded, kNext));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto source, AnswerQueries(last, round.secrets(2), back, asked,
-                                                                {table, kRows}, resources));
+    const auto last_keys = AnswerKeys::Of(last, round.secrets(2), back, asked);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto source,
+                               AnswerQueries(last_keys, {table, kRows}, resources));
     SHOAL_ASSERT_OK_AND_ASSIGN(AnswerIntake intake, AnswerIntake::Begin(first, came, forwarding,
                                                                         source->size(), resources));
     Bytes answers;
@@ -584,9 +609,9 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
       }
     }
     EXPECT_EQ(digest.Finish(), mac.Of(answers, one));
-    SHOAL_ASSERT_OK_AND_ASSIGN(
-        const auto back_to_clients,
-        ReturnAnswers(first, round.secrets(1), front, came, std::move(intake), resources));
+    const auto first_keys = AnswerKeys::Of(first, round.secrets(1), front, came);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto back_to_clients,
+                               ReturnAnswers(first_keys, std::move(intake), resources));
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes returned, ReadAll(*back_to_clients));
     // The list that the frontend keeps has what was read.
     ASSERT_EQ(back_to_clients->in_memory(), &spools == &memory);

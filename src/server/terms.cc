@@ -205,6 +205,7 @@ class Terms::Outgoing : public RefreshAnswers {
   absl::StatusOr<BytesView> Next() override {
     if (given_ == size()) return BytesView();
     SHOAL_RETURN_IF_ERROR(term_->CheckGeneration(generation_));
+    if (const auto* const hook = terms_->resources_.making_piece) (*hook)();
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, Piece());
     const size_t count = piece.size() / answer_bytes();
@@ -223,6 +224,8 @@ class Terms::Outgoing : public RefreshAnswers {
       SHOAL_RETURN_IF_ERROR(terms_->journal_->CommitEpoch(term_->Subject("output"),
                                                           header_.number(), digest_.Finish()));
     }
+    // The term may have ended, or its refresh begun again, while the piece was made.
+    SHOAL_RETURN_IF_ERROR(term_->CheckGeneration(generation_));
     timer.AddTo(report_);
     if (given_ == size()) Report();
     return BytesView(piece);

@@ -494,8 +494,10 @@ class Chain {
     }
     Made& last = *made.back();
     last.queries = queries.batch;
-    auto source = server::AnswerQueries(last.context, last.secrets, last.material, last.queries,
-                                        table_.Epoch(1, table_.parties()).answers, resources);
+    const auto last_keys =
+        server::AnswerKeys::Of(last.context, last.secrets, last.material, last.queries);
+    auto source =
+        server::AnswerQueries(last_keys, table_.Epoch(1, table_.parties()).answers, resources);
     SHOAL_ASSERT_OK(source.status());
     SHOAL_ASSERT_OK_AND_ASSIGN(Bytes answers, ReadAll(**source));
     ExpectDigest(size(), server::Content::kAnswersOutput, answers);
@@ -507,8 +509,8 @@ class Chain {
       SHOAL_ASSERT_OK(intake.status());
       SHOAL_ASSERT_OK(intake->Take(answers));
       ExpectDigest(number, server::Content::kAnswersInput, answers);
-      auto back = server::ReturnAnswers(one.context, one.secrets, one.material, one.queries,
-                                        *std::move(intake), resources);
+      const auto keys = server::AnswerKeys::Of(one.context, one.secrets, one.material, one.queries);
+      auto back = server::ReturnAnswers(keys, *std::move(intake), resources);
       SHOAL_ASSERT_OK(back.status());
       SHOAL_ASSERT_OK_AND_ASSIGN(answers, ReadAll(**back));
       ExpectDigest(number, server::Content::kAnswersOutput, answers);

@@ -13,11 +13,13 @@
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/onion/onion.h"
+#include "src/parallel/mutex.h"
 #include "src/roster/testing/parties.h"
 #include "src/server/journal.h"
 #include "src/server/round_context.h"
@@ -1212,6 +1214,43 @@ TEST_F(GuardTest, DigestsOfContentsAreUnderARoundsOwnKey) {
     digests.insert(*digest);
   }
   EXPECT_EQ(digests.size(), 2u);
+}
+
+// Guarantee 15: a coalition that learned the total of a party's noise when the round is proposed
+// would propose rounds until it is low, before any client has a slot.
+TEST(NoiseTest, NothingTellsOfItBeforeTheListIsCommittedTo) {
+  Mutex mutex;
+  std::vector<wire::StageReport> told;
+  Deployment deployment(
+      {.plan = {.stage_limit_s = 100}, .stage_done = [&](const wire::StageReport& report) {
+         const MutexLock lock(mutex);
+         told.push_back(report);
+       }});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment.Announce());
+  Client client(&deployment, round);
+  SHOAL_ASSERT_OK(client.Obtain(5));
+  for (const uint32_t j : {1u, 2u, 3u})
+    SHOAL_ASSERT_OK(deployment.party(j).PrepareNoise(round.id()));
+  const auto expect_nothing = [&](uint32_t number) {
+    EXPECT_TRUE(deployment.party(number).Reports(round.id()).empty()) << number;
+    const MutexLock lock(mutex);
+    for (const wire::StageReport& report : told) EXPECT_NE(report.party(), number);
+  };
+  for (const uint32_t j : {1u, 2u, 3u}) expect_nothing(j);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto reports, deployment.node(1).Reports(round.id()));
+  EXPECT_TRUE(reports.empty());
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment.frontend(), round.id()));
+  deployment.disk(1).writes_left = 0;
+  EXPECT_FALSE(Offline(deployment.party(1), round.wire(), sealed).ok());
+  expect_nothing(1);
+  deployment.disk(1).writes_left = -1;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, Offline(deployment.party(1), round.wire(), sealed));
+  const std::vector<wire::StageReport> after = deployment.party(1).Reports(round.id());
+  ASSERT_EQ(after.size(), 2u);
+  EXPECT_EQ(after[0].stage(), "noise");
+  EXPECT_EQ(list.size() / onion::OnionBytes(2), 5 + after[0].noise_queries());
+  expect_nothing(2);
 }
 
 // Clients see reports: times are told as coarsely as src/wire/visible.h says.

@@ -1,12 +1,15 @@
 // Searches the memory of a deployment, its parties' disks included, for secrets of a round: what a
 // stage no longer needs is gone while the round still lives (docs/threat-model.md, "A machine that
 // is seized").
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <functional>
 #include <future>
 #include <map>
@@ -260,6 +263,59 @@ TEST_F(EndedRoundTest, NoiseIsNotMadeToTheEnd) {
   EXPECT_THAT(noise.get(), StatusIs(absl::StatusCode::kCancelled, "ended"));
   EXPECT_LE(file.others() - before, kWorkers) << "it went on";
   for (const std::string key : {"onion key", "noise", "permutation"}) EXPECT_EQ(Count(key, 1), 0u);
+}
+
+// Guarantee 15: before the offline list is committed to, no call of a neighbour waits for the
+// noise, and no answer says whether it is made.
+TEST_F(EndedRoundTest, NoCallTellsWhetherTheNoiseIsMade) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  server::Party& party = deployment_.party(2);
+  const auto ask = [&] {
+    std::string said;
+    const auto add = [&](const absl::Status& status) {
+      absl::StrAppend(&said, status.ToString(), "\n");
+    };
+    add(party.Queries(id(), Bytes(10)).status());
+    BytesSource answers{Bytes(10)};
+    add(party.Answers(id(), answers).status());
+    const uint64_t bytes = 80;
+    auto intake = party.BeginOffline(round_->wire(), bytes);
+    add(intake.status());
+    if (intake.ok()) {
+      add((*intake)->Take(Bytes(bytes - 1)));
+      add(party.Offline(*std::move(intake)).status());
+    }
+    add(deployment_.party(3).AnswerQueries(id(), BytesView()).status());
+    return said;
+  };
+  const std::string before = ask();
+  HeldFile file;
+  auto noise = std::async(std::launch::async, [&] { return party.PrepareNoise(id()); });
+  file.Wait();
+  auto meanwhile = std::async(std::launch::async, ask);
+  const bool waits = meanwhile.wait_for(std::chrono::seconds(10)) != std::future_status::ready;
+  EXPECT_FALSE(waits);
+  file.GoOn();
+  SHOAL_EXPECT_OK(noise.get());
+  EXPECT_EQ(meanwhile.get(), before);
+  EXPECT_EQ(ask(), before);
+}
+
+// Its length is in no error either: whoever fills a party's disk is told that it is full.
+TEST_F(EndedRoundTest, ErrorsDoNotTellHowMuchNoiseThereIs) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  ::rlimit limit = {}, none = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  none = limit;
+  none.rlim_cur = 0;
+  std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const absl::Status status = deployment_.party(2).PrepareNoise(id());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(status.message().find_first_of("0123456789"), absl::string_view::npos) << status;
 }
 
 TEST_F(EndedRoundTest, AnOfflineStageGivesUp) {

@@ -3,10 +3,12 @@
 #include "src/server/terms.h"
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -49,7 +51,10 @@ class TermsTest : public ::testing::Test {
     DeploymentOptions options{.rows = kRows,
                               .row_bytes = kRowBytes,
                               .spool_memory_bytes = spool_memory,
-                              .plan = {.stage_limit_s = 100}};
+                              .plan = {.stage_limit_s = 100},
+                              .making_piece = [this] {
+                                if (before_piece_) before_piece_();
+                              }};
     options.term_limit.set_days(30);
     options.term_limit.set_refreshes(40);
     deployment_.emplace(std::move(options));
@@ -162,6 +167,7 @@ class TermsTest : public ::testing::Test {
     return a.size() == b.size() && Equal(a, b) < a.size() / 16;
   }
 
+  std::function<void()> before_piece_;
   std::optional<Deployment> deployment_;
   std::optional<round::Round> round_;
   std::optional<Client> client_;
@@ -258,6 +264,25 @@ TEST_F(TermsTest, NothingLeavesBeforeAllHasCome) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const Answered second, AnswerOf(2, refresh, third));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Answered first, AnswerOf(1, refresh, second));
   ExpectRows(refresh.header(), first);
+}
+
+// The answers of a term that ends, or whose refresh begins again, while they are made stay here.
+TEST_F(TermsTest, NoAnswersLeaveATermThatEndsWhileTheyAreMade) {
+  Enrol({1, 2, 3});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto refresh, Sign(HeaderOf(1, NextEpoch())));
+  const auto begin_again = [&] { SHOAL_EXPECT_OK(deployment_->terms(3).Answer(refresh).status()); };
+  const auto end = [&] { deployment_->terms(3).End(round_->id(), "for a test"); };
+  for (const std::function<void()>& meanwhile :
+       {std::function<void()>(begin_again), std::function<void()>(end)}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, deployment_->terms(3).Answer(refresh));
+    bool done = false;
+    before_piece_ = [&] {
+      if (!std::exchange(done, true)) meanwhile();
+    };
+    EXPECT_THAT(answers->Next(), StatusIs(kFailed, "has ended, or its refresh was begun again"));
+    EXPECT_TRUE(done);
+    before_piece_ = nullptr;
+  }
 }
 
 TEST_F(TermsTest, ANumberHasOneContent) {

@@ -255,21 +255,26 @@ void Deployment::Start(uint32_t number, uint64_t epoch) {
   machine.terms.reset();
   machine.journal = std::make_unique<MemoryJournal>(&machine.disk);
   const bool backend = number == options_.parties;
+  const Resources resources = {
+      .pool = &pool_,
+      .spools = &spools_,
+      .making_piece = options_.making_piece ? &options_.making_piece : nullptr};
   Party::Options options{
       .number = PartyNumber(number), .roster = *roster_, .table = Epoch(epoch, number)};
+  options.stage_done = options_.stage_done;
   if (!directory_.empty()) {
-    auto terms = Terms::Open({.number = PartyNumber(number),
-                              .roster = *roster_,
-                              .directory = TermsDirectory(number),
-                              .table = [&machine] { return machine.party->table(); }},
-                             &key(number), machine.journal.get(), &machine.random, &clock_,
-                             {.pool = &pool_, .spools = &spools_});
+    auto terms =
+        Terms::Open({.number = PartyNumber(number),
+                     .roster = *roster_,
+                     .directory = TermsDirectory(number),
+                     .table = [&machine] { return machine.party->table(); }},
+                    &key(number), machine.journal.get(), &machine.random, &clock_, resources);
     SHOAL_CHECK(terms.ok());
     machine.terms = *std::move(terms);
     options.terms = machine.terms.get();
   }
   auto party = Party::Create(std::move(options), key(number), machine.journal.get(),
-                             &machine.random, &clock_, {.pool = &pool_, .spools = &spools_});
+                             &machine.random, &clock_, resources);
   SHOAL_CHECK(party.ok());
   machine.party = *std::move(party);
   machine.next = backend ? nullptr : std::make_unique<TamperedLink>(this, number);
