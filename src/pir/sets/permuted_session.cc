@@ -340,7 +340,7 @@ class PermutedSession final : public Session {
     return absl::DataLossError(absl::StrCat(
         "permuted: the ", RoleName(role),
         " server's answer has records that the parties have not signed: nothing of it is used, and "
-        "the same query is sent again before the next one (`shoal prepare --anew` gives it up) ",
+        "the same query is sent again before the next one: ",
         checked.message()));
   }
 

@@ -623,8 +623,11 @@ TEST_F(PermutedTest, WrongAnswersAreFoundWhicheverRecordIsWrong) {
         const BytesView views[] = {answers[0], answers[1]};
         const MemoryStore::Disk spent = store_->disk();
         checked_ = 0;
-        EXPECT_THAT(batch->Finish(views),
+        const absl::Status refused = batch->Finish(views);
+        EXPECT_THAT(refused,
                     StatusIs(kLoss, liar == 1 ? "the online server" : "the offline server"));
+        // Whoever follows an advice after a failed lookup tells a server that it failed.
+        EXPECT_EQ(std::string(refused.message()).find("prepare"), std::string::npos);
         // One a chunk was looked at, also where it was behind the table's end.
         EXPECT_EQ(checked_, 2 * shape.chunks);
         EXPECT_EQ(store_->disk(), spent);
