@@ -74,10 +74,11 @@ Bytes SessionSeed(bool changed, RandomSource& random) {
   const Bytes content = FileContent(path);
   return ToBytes(BytesView(content).subspan(kSessionMagic.size() + sizeof(Digest)));
 }
-// As version 0.2 had it, behind its digest.
+// As version 0.2 had it, with room for its digest.
 Bytes FirstSessionSeed(RandomSource& random) {
   const Bytes now = SessionSeed(/*changed=*/false, random);
-  Bytes first = ToBytes(BytesView(now).first(kSessionNumbersBytes));
+  Bytes first(sizeof(Digest));
+  Append(first, BytesView(now).first(kSessionNumbersBytes));
   Append(first, AsBytes("hints and secrets of a session"));
   return first;
 }
@@ -187,7 +188,7 @@ void AddClientTargets(std::vector<Target>& targets) {
                          },
                      .mutations = 300});
   targets.push_back({.name = "session_file_of_version_2",
-                     .seeds = {FirstSessionSeed(*random)},
+                     .seeds = {DigestInput(FirstSessionSeed(*random))},
                      .parse =
                          [random](BytesView input) {
                            const Bytes file = WithDigest("shoal client session v2", input);
