@@ -252,7 +252,8 @@ class Client:
     ) -> Optional[int]:
         """Prepares queries of an engine that keeps hints of its own, as `shoal prepare` does. Returns how many are prepared
         now, or None if they do not run out. Takes minutes for large tables, and goes on where it was ended. `anew` gives up
-        what is prepared first, which the server can see."""
+        what is prepared first, which the server can see: on a day that was fixed before, or for another table, and never
+        because a lookup failed, which would tell whoever spoilt the hints of one row that it was asked for."""
         call = _Call(engine, parties, 0, "refuse", progress, cancellation)
 
         def work() -> Optional[int]:

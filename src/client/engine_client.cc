@@ -301,7 +301,7 @@ absl::Status EngineClient::BringForward(pir::Session& session, const wire::Signe
   if (absl::IsDataLoss(delta.status()) || absl::IsInvalidArgument(delta.status())) {
     return Annotate(delta.status(),
                     "the session that is kept is unchanged, and goes on when the server sends the "
-                    "delta that all parties signed (`shoal prepare --anew` begins another)");
+                    "delta that all parties signed");
   }
   SHOAL_RETURN_IF_ERROR(delta.status());
   const Stopwatch stopwatch;

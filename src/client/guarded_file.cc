@@ -242,4 +242,13 @@ absl::Status GuardedFile::Append(uint64_t at, BytesView bytes, const Digest& app
   return WriteWitness(appended, remains);
 }
 
+absl::Status GuardedFile::Overwrite(uint64_t at, BytesView bytes, const Digest& changed,
+                                    BytesView remains) {
+  const FilePatch patch = {.at = at, .bytes = bytes};
+  SHOAL_RETURN_IF_ERROR(OverwriteInFile(path_, std::span(&patch, 1), /*sync=*/true));
+  ++guard_.generation;
+  SHOAL_RETURN_IF_ERROR(WriteGuard());
+  return WriteWitness(changed, remains);
+}
+
 }  // namespace shoal::client

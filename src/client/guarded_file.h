@@ -114,6 +114,9 @@ class GuardedFile {
   // appended. `appended` stands for the content with them. Errors as Save; after one, only a save
   // makes a content to which something can be appended.
   absl::Status Append(uint64_t at, BytesView bytes, const Digest& appended, BytesView remains);
+  // The same in place: writes `bytes` at `at`, over what is there. `changed` stands for the content
+  // with them. The caller's format finds a write that was not completed.
+  absl::Status Overwrite(uint64_t at, BytesView bytes, const Digest& changed, BytesView remains);
 
   const std::string& path() const { return path_; }
 

@@ -1,9 +1,23 @@
 // An engine's session on disk, with the same guard as the chain's state (guarded_file.h).
 //
-//   PATH   a digest of the head and of the state; the head: servers, guard, length of the state;
-//          the state; then the records that were appended, each
+//   PATH   a magic; a digest of the head; the head: servers, guard, length of the state, length of
+//          a slot, a digest of the digests of the state's blocks as it was saved; the state; two
+//          slots; then the records that were appended, each
 //              u32 length, the record, a digest of the record and of the digest before it
-// A record is appended in place, so that a query writes what it changed and not the whole state. A
+// A change is written to one of the two slots first, by turns:
+//              u32 length, its number from 1 on, the digest of the blocks' digests with it, and for
+//              every place u64 at, u32 length, bytes; a digest of all that and of the head
+// From then on it counts. Then its bytes take their places in the state, and the change before is
+// overwritten with zeros. Whoever is killed in between leaves a change that is made again by the
+// next process. So a file has the last change alone beside the state, and nothing of those before.
+//
+// (Nothing of a state need be durable before the next change is: the sync of that one comes before
+// the one before it is wiped. A process that finds two changes makes both, in order.)
+//
+// Version 0.2 had no slots, and appended what queries changed:
+//   PATH   a digest of the head and of the state; the head: servers, guard, length of the state;
+//          the state; the records
+// Such files are read, and the next state that is saved takes their place. A
 // process that is killed while it appends leaves a torn record behind, which nothing was sent of:
 // it is dropped. The last digest stands for the whole file in the witness, so that a file without
 // its last records is an old copy, like any other.
@@ -45,6 +59,8 @@ class SessionFile final : public pir::SessionStore {
   std::span<const BytesView> appended() const override { return appended_; }
   absl::Status SaveParts(std::span<const BytesView> parts) override;
   absl::Status Append(BytesView record) override;
+  absl::Status Change(std::span<const pir::StatePatch> patches) override;
+  bool CanChange() const override { return can_change_; }
 
   // Why a state that was there was given up, as the end of a sentence whose subject is the file;
   // empty if none was.
@@ -53,7 +69,16 @@ class SessionFile final : public pir::SessionStore {
  private:
   SessionFile(std::unique_ptr<GuardedFile> file, const Digest& servers)
       : file_(std::move(file)), servers_(servers) {}
+  // What a file was found to hold.
+  struct Found;
+  absl::StatusOr<Found> ReadFirstFormat();
+  absl::StatusOr<Found> ReadContent();
+  // Appended behind `end`.
+  void ReadRecords(uint64_t end, Found& found) const;
+  // Has the file say what was read of it, also if the last process was killed.
+  absl::Status Mend(const Found& found);
   void Forget();
+  uint64_t SlotAt(uint64_t number) const;
 
   const std::unique_ptr<GuardedFile> file_;
   const Digest servers_;
@@ -66,6 +91,13 @@ class SessionFile final : public pir::SessionStore {
   uint64_t end_ = 0;
   Digest digest_ = {};
   bool whole_ = false;  // the last change did not fail
+  // For Change: the digest of the head, those of the state's blocks, how many changes there were,
+  // and how long the last one's record is.
+  bool can_change_ = false;
+  uint64_t state_bytes_ = 0, slot_bytes_ = 0, least_slot_bytes_ = 0;
+  Digest head_digest_ = {};
+  std::vector<Digest> blocks_;
+  uint64_t changes_ = 0, last_change_bytes_ = 0;
 };
 
 }  // namespace shoal::client

@@ -6,11 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "src/base/bytes.h"
+#include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/testing/restored_files.h"
 #include "src/client/witness.h"
+#include "src/pir/engine.h"
 #include "src/storage/file.h"
 
 namespace shoal::client {
@@ -231,6 +235,194 @@ TEST_F(SessionFileTest, AFileWithoutItsLastRecordsIsAnOldCopy) {
     EXPECT_EQ(file->discarded(), "is an old copy");
     EXPECT_TRUE(file->saved().empty() && file->appended().empty());
   }
+}
+
+pir::StatePatch At(uint64_t at, const char* bytes) { return {.at = at, .bytes = AsBytes(bytes)}; }
+
+// What a change replaced is nowhere in the file, and neither is a change before the last one.
+TEST_F(SessionFileTest, OnlyTheLastChangeIsInTheFile) {
+  const std::string state(40'000, '.');
+  Save(state);
+  std::string now = state;
+  const auto content = [&] {
+    std::ifstream in(path(), std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  for (int i = 0; i < 9; ++i) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    ASSERT_EQ(ToString(file->saved()), now);
+    for (const char* name : {"first", "other"}) {
+      ASSERT_TRUE(file->CanChange());
+      const std::string secret = absl::StrCat(name, i), filler(secret.size(), '0' + i);
+      // Over the end of a block, and once more in the same change.
+      const pir::StatePatch patches[] = {At(16'382, secret.c_str()), At(39'000, filler.c_str()),
+                                         At(39'001, "x")};
+      SHOAL_ASSERT_OK(file->Change(patches));
+      now.replace(16'382, secret.size(), secret);
+      now.replace(39'000, filler.size(), filler);
+      now.replace(39'001, 1, "x");
+      for (int j = 0; j <= i; ++j) {
+        for (const char* other : {"first", "other"}) {
+          const bool is_last = j == i && std::string(other) == name;
+          EXPECT_EQ(content().find(absl::StrCat(other, j)) != std::string::npos, is_last);
+        }
+      }
+    }
+    EXPECT_THAT(file->Append(AsBytes("a")),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "no records"));
+  }
+  EXPECT_EQ(Saved(), now);
+  // A state replaces all that.
+  Save("two");
+  EXPECT_EQ(Saved(), "two");
+}
+
+TEST_F(SessionFileTest, ALongChangeFindsRoom) {
+  const std::string state(300'000, '.'), more(200'000, 'm');
+  Save(state);
+  std::string now = state;
+  now.replace(7, more.size(), more);
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    const pir::StatePatch patches[] = {At(7, more.c_str())};
+    SHOAL_ASSERT_OK(file->Change(patches));
+    SHOAL_ASSERT_OK(file->Change(patches));
+  }
+  EXPECT_EQ(Saved(), now);
+}
+
+// A process is killed at any write of a change: before its record was whole it has not happened,
+// and from then on it has, however much of the state was written.
+TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
+  const auto read = [](const fs::path& name) {
+    std::ifstream in(name, std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  // In place, as the guard knows the files by their numbers.
+  const auto write = [](const fs::path& name, const std::string& content) {
+    std::ofstream(name, std::ios::in | std::ios::out | std::ios::binary) << content;
+  };
+  const std::string state(20'000, '.');
+  Save(state);
+  const auto change = [&](const char* text) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    const pir::StatePatch patches[] = {At(100, text), At(16'383, text)};
+    SHOAL_ASSERT_OK(file->Change(patches));
+  };
+  change("one");
+  fs::path witness;
+  for (const auto& entry : fs::directory_iterator(place_.directory())) {
+    if (entry.is_regular_file() && read(entry.path()).size() > 8) witness = entry.path();
+  }
+  std::string one = state, two = state;
+  for (const size_t at : {100, 16'383}) {
+    one.replace(at, 3, "one");
+    two.replace(at, 3, "two");
+  }
+  const std::string guard = path() + ".guard";
+  const std::string before[] = {read(path()), read(guard), read(witness)};
+  change("two");
+  const std::string after[] = {read(path()), read(guard), read(witness)};
+  ASSERT_EQ(before[0].size(), after[0].size());
+  std::vector<size_t> differ;
+  for (size_t i = 0; i < before[0].size(); ++i) {
+    if (before[0][i] != after[0][i]) differ.push_back(i);
+  }
+  const size_t slots = before[0].size() - 2 * 65'536;
+  size_t record_end = 0, patches_end = 0;
+  std::vector<size_t> record, patches;
+  for (const size_t i : differ) {
+    // The second change is in the first slot, and the one before is wiped in the second one.
+    (i < slots ? patches : i < slots + 65'536 ? record : patches).push_back(i);
+  }
+  record_end = record.size();
+  patches_end = patches.size();
+  ASSERT_GT(record_end, 50u);
+  ASSERT_GT(patches_end, 50u);
+  const auto put = [&](size_t of_record, size_t of_patches, int named) {
+    std::string content = before[0];
+    for (size_t i = 0; i < of_record; ++i) content[record[i]] = after[0][record[i]];
+    for (size_t i = 0; i < of_patches; ++i) content[patches[i]] = after[0][patches[i]];
+    write(path(), content);
+    write(guard, named > 0 ? after[1] : before[1]);
+    write(witness, named > 1 ? after[2] : before[2]);
+  };
+  for (size_t i = 0; i <= record_end; ++i) {
+    put(i, 0, 0);
+    ASSERT_EQ(Saved(), i < record_end ? one : two) << i;
+    ASSERT_EQ(Saved(), i < record_end ? one : two) << i;
+  }
+  for (const int named : {0, 1, 2}) {
+    for (size_t i = 0; i <= patches_end; ++i) {
+      put(record_end, i, named);
+      ASSERT_EQ(Saved(), two) << i;
+      // And nothing of the change before is left.
+      ASSERT_EQ(read(path()), after[0]) << i;
+    }
+  }
+  // What was sent of the second change makes the first one an old copy.
+  put(0, 0, 2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+  EXPECT_EQ(file->discarded(), "is an old copy");
+}
+
+TEST_F(SessionFileTest, AnOldStateIsGivenUpAfterAChange) {
+  Save("one");
+  Copy(path(), path() + ".old");
+  for (int i = 0; i < 2; ++i) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    const pir::StatePatch patches[] = {At(1, "N")};
+    SHOAL_ASSERT_OK(file->Change(patches));
+  }
+  // Over the file in place, and with the guard of then, which is one behind each time.
+  std::ofstream(path(), std::ios::in | std::ios::out | std::ios::binary)
+      << std::ifstream(path() + ".old", std::ios::binary).rdbuf();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+  EXPECT_EQ(file->discarded(), "is an old copy");
+  EXPECT_TRUE(file->saved().empty());
+}
+
+// As version 0.2 wrote it: a digest, servers and guard, the state, records.
+TEST_F(SessionFileTest, AFileOfVersionTwoIsReadAndReplaced) {
+  Save("a state");
+  std::ifstream in(path(), std::ios::binary);
+  const std::string now((std::istreambuf_iterator<char>(in)), {});
+  Bytes head = ToBytes(AsBytes(now).subspan(8 + 32, 32 + sizeof(Guard::id) + 5 * 8 + 8));
+  // A save that the witness has not seen yet.
+  uint8_t* const generation = &head[32 + sizeof(Guard::id) + 2 * 8];
+  StoreLe<uint64_t>(generation, LoadLe<uint64_t>(generation) + 1);
+  Append(head, AsBytes("a state"));
+  const Digest digest = Transcript("shoal client session v2").Blob(head).Finish();
+  const Digest of_record =
+      Transcript("shoal client session record v1").Blob(digest).Blob(AsBytes("query")).Finish();
+  const auto put = [&](bool with_record) {
+    Bytes content = ToBytes(digest);
+    Append(content, head);
+    if (with_record) {
+      AppendLe<uint32_t>(content, 5);
+      Append(content, AsBytes("query"));
+      Append(content, of_record);
+    }
+    std::ofstream(path(), std::ios::binary | std::ios::trunc) << ToString(content);
+  };
+  put(false);
+  EXPECT_EQ(Records(), (std::vector<std::string>{"a state"}));
+  put(true);
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    EXPECT_EQ(ToString(file->saved()), "a state");
+    ASSERT_EQ(file->appended().size(), 1u);
+    EXPECT_EQ(ToString(file->appended()[0]), "query");
+    EXPECT_FALSE(file->CanChange());
+    const pir::StatePatch patches[] = {At(0, "A")};
+    EXPECT_THAT(file->Change(patches), StatusIs(absl::StatusCode::kFailedPrecondition, "in place"));
+    SHOAL_ASSERT_OK(file->Save(AsBytes("another")));
+    EXPECT_TRUE(file->CanChange());
+  }
+  EXPECT_EQ(Records(), (std::vector<std::string>{"another"}));
+  // What was spent stays spent: the file of before is an old copy.
+  put(true);
+  EXPECT_EQ(Saved(), "");
 }
 
 TEST_F(SessionFileTest, NothingIsAppendedAfterAnError) {

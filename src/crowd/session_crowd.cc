@@ -48,6 +48,12 @@ class StateStore final : public pir::SessionStore {
     if (begin_ == nullptr) prepared_.records.emplace_back(record.begin(), record.end());
     return absl::OkStatus();
   }
+  // Of copies alone, which keep nothing: what is prepared is never asked.
+  absl::Status Change(std::span<const pir::StatePatch>) override {
+    return begin_ != nullptr ? absl::OkStatus()
+                             : absl::FailedPreconditionError("what is prepared is not asked");
+  }
+  bool CanChange() const override { return begin_ != nullptr && begin_->records.empty(); }
   const Prepared& prepared() const { return prepared_; }
 
  private:

@@ -1,11 +1,14 @@
 // What a client reads: its state and session files, its configuration, keys, and what a frontend
 // says of the deployment.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/hash.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/answer_spool.h"
 #include "src/client/config.h"
@@ -15,6 +18,7 @@
 #include "src/client/testing/fake_frontend.h"
 #include "src/client/witness.h"
 #include "src/fuzz/target.h"
+#include "src/pir/engine.h"
 #include "src/roster/testing/parties.h"
 #include "src/round/header.h"
 #include "src/shoal/key_lines.h"
@@ -55,13 +59,35 @@ Bytes StateSeed() {
   return FileContent(path);
 }
 
-Bytes SessionSeed(RandomSource& random) {
+// A session's file behind its magic and the digest of its head.
+constexpr absl::string_view kSessionMagic = "SHOALSF3";
+constexpr size_t kSessionNumbersBytes = 32 + sizeof(client::WitnessId) + 6 * 8;
+constexpr size_t kSessionHeadBytes = kSessionNumbersBytes + 8 + 32;
+Bytes SessionSeed(bool changed, RandomSource& random) {
   const std::string path = FileOf({}, "seed-session");
   std::filesystem::remove(path);
   auto file = client::SessionFile::Open(path, {1}, NoWitnesses(), random);
   SHOAL_CHECK(file.ok());
   SHOAL_CHECK((*file)->Save(AsBytes("hints and secrets of a session")).ok());
-  return FileContent(path);
+  const pir::StatePatch patch = {.at = 4, .bytes = AsBytes("more")};
+  if (changed) SHOAL_CHECK((*file)->Change(std::span(&patch, 1)).ok());
+  const Bytes content = FileContent(path);
+  return ToBytes(BytesView(content).subspan(kSessionMagic.size() + sizeof(Digest)));
+}
+// As version 0.2 had it, with room for its digest.
+Bytes FirstSessionSeed(RandomSource& random) {
+  const Bytes now = SessionSeed(/*changed=*/false, random);
+  Bytes first(sizeof(Digest));
+  Append(first, BytesView(now).first(kSessionNumbersBytes));
+  Append(first, AsBytes("hints and secrets of a session"));
+  return first;
+}
+Bytes SessionWithDigest(BytesView input) {
+  const BytesView head = input.first(std::min(input.size(), kSessionHeadBytes));
+  Bytes file = ToBytes(AsBytes(kSessionMagic));
+  Append(file, Transcript("shoal client session v3").Blob(head).Finish());
+  Append(file, input);
+  return file;
 }
 
 // A place for witnesses of its own, with one in it.
@@ -152,7 +178,17 @@ void AddClientTargets(std::vector<Target>& targets) {
          return client::ReadState(FileOf(file, "state"), NoWitnesses()).ok();
        }});
   targets.push_back({.name = "session_file",
-                     .seeds = {DigestInput(SessionSeed(*random))},
+                     .seeds = {SessionSeed(false, *random), SessionSeed(true, *random)},
+                     .parse =
+                         [random](BytesView input) {
+                           const Bytes file = SessionWithDigest(input);
+                           return client::SessionFile::Open(FileOf(file, "session"), {1},
+                                                            NoWitnesses(), *random)
+                               .ok();
+                         },
+                     .mutations = 300});
+  targets.push_back({.name = "session_file_of_version_2",
+                     .seeds = {DigestInput(FirstSessionSeed(*random))},
                      .parse =
                          [random](BytesView input) {
                            const Bytes file = WithDigest("shoal client session v2", input);

@@ -210,7 +210,8 @@ void AddSessionTargets(const pir::Engine& engine, std::vector<Target>& targets) 
     return world->Parse(std::move(disk));
   };
   record.mutations = 300;
-  targets.push_back(std::move(record));
+  // An engine whose hints come in one piece appends nothing.
+  if (!record.seeds.empty()) targets.push_back(std::move(record));
 
   Target delta{.name = named("delta"), .seeds = {world->delta->changes}, .parse = nullptr};
   delta.parse = [world](BytesView input) {

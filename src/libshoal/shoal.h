@@ -284,7 +284,9 @@ void shoal_results_free(shoal_results* results);
  * goes on where it was cancelled, and does nothing if there is nothing to do. Lookups through
  * another client may run meanwhile. `queries` (may be NULL) is how many queries are prepared now;
  * SHOAL_UNLIMITED if they do not run out. A lookup prepares by itself only if nothing ever was.
- * `anew`: not 0 gives up what is prepared first, which the server can see.
+ * `anew`: not 0 gives up what is prepared first, which the server can see: for another table, for
+ * servers in other roles, or on a day that was fixed before. Never because a lookup failed: that
+ * tells whoever spoilt the hints of one row that this row was asked for.
  * INVALID_ARGUMENT for an engine that prepares nothing. `pad` and `beyond` of options are not used.
  */
 #define SHOAL_UNLIMITED UINT64_MAX

@@ -199,10 +199,16 @@ class Server {
                                                        std::span<const uint64_t> changed_rows) = 0;
 };
 
+// Bytes of a state, and where they are.
+struct StatePatch {
+  uint64_t at = 0;
+  BytesView bytes;
+};
+
 // Where a session keeps its secret state between runs of the program, for example a file that knows
 // whether it is an old copy (src/client/session_file.h): a state, and records that were appended to
-// it since. A session whose state is large appends what each query changed, and now and then saves
-// a state anew. Thread-compatible.
+// it since, while it was prepared. What a query changes of a large state it changes in place, so
+// that no trace is kept of what was there before. Thread-compatible.
 class SessionStore {
  public:
   virtual ~SessionStore() = default;
@@ -222,6 +228,14 @@ class SessionStore {
   // state must be saved first.
   virtual absl::Status Append(BytesView record) = 0;
   static constexpr uint64_t kMaxRecord = uint64_t{1} << 32;
+  // Puts these bytes, in order, in the place of those of the state (checked that it has them), all
+  // of them or, if the process is killed, none. What they replace is kept nowhere, and they
+  // themselves are not kept elsewhere beyond the next call. FAILED_PRECONDITION unless CanChange(),
+  // and as Append.
+  virtual absl::Status Change(std::span<const StatePatch> patches) = 0;
+  // Whether there is a state to which nothing was appended, in the form that Change needs. A store
+  // of an earlier version has another: the state is to be saved first.
+  virtual bool CanChange() const = 0;
 };
 
 // The queries of one lookup, in steps. Thread-compatible.

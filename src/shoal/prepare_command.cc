@@ -79,8 +79,11 @@ two learns nothing of which rows are asked for; both together learn all of it, w
 other parties of the chain do.
 
 --anew gives both sessions up, with the queries that are left in them, and prepares one.
-That is for a session whose answers cannot be verified any more, because a server once
-answered wrongly, and for another table under the same state.
+The server sees that. It is for another table under the same state, for two servers that
+change their roles, and for a day that was fixed before, the same for every client. It is
+not for a lookup that failed: who prepares the hints can spoil them so that the lookup of
+one row fails and hardly any other, and would learn that you asked for it. The same holds
+for a new state or another server in the place of this one.
 )",
       .examples = R"(  shoal prepare --config client.textproto --engine piano
   shoal prepare --config client.textproto --engine piano --party 2    with another server
@@ -96,7 +99,10 @@ answered wrongly, and for another table under the same state.
                                   "prepare with the engine of this party (1); for an engine of two "
                                   "servers given twice, offline first (those of the "
                                   "configuration)");
-            options.add_options()("anew", "give up what is prepared, and begin again");
+            options.add_options()(
+                "anew",
+                "give up what is prepared, and begin again; the server sees it, so "
+                "never because a lookup failed");
             AddFormatOption(options, "tsv");
             options.add_options()("quiet", "print only errors on standard error");
           },

@@ -82,4 +82,11 @@ std::string LedgerText(const client::Ledger& ledger, const client::TotalLoss& lo
                       " of this device so far together: ", LossText(loss), DoubtText(ledger));
 }
 
+std::string AfterWrongRecordsText() {
+  return "the session goes on as if nothing had happened, and whoever answered wrongly, or spoilt "
+         "what was prepared, learns nothing as long as you do the same: do not ask again, and do "
+         "not prepare again but when you would have done so anyway. A later lookup may fail once "
+         "more";
+}
+
 }  // namespace shoal::commands

@@ -27,6 +27,10 @@ std::string LookupText(const client::TotalLoss& loss, uint64_t queries, uint64_t
 absl::StatusOr<std::string> LedgerText(const client::Ledger& ledger, double delta);
 std::string LedgerText(const client::Ledger& ledger, const client::TotalLoss& loss);
 
+// What wrong records mean for the session of an engine that keeps one: the end of a line that names
+// the engine. The same for every engine and whatever failed.
+std::string AfterWrongRecordsText();
+
 }  // namespace shoal::commands
 
 #endif  // SHOAL_SRC_SHOAL_PRIVACY_TEXT_H_

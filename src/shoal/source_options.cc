@@ -5,26 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/shoal/common.h"
+#include "src/shoal/privacy_text.h"
 
 namespace shoal::commands {
-namespace {
-
-// What a lookup with wrong records means for a session that is kept.
-std::string AfterWrongRecords(const pir::Engine& engine) {
-  // Its servers' answers are verified before they are used: what is left is what was prepared.
-  if (engine.name() == "permuted") {
-    return "the offline server made a wrong XOR when the session was prepared. No lookup mends "
-           "this, and others will fail: prepare again with `shoal prepare --anew`, which that "
-           "server can see, and take for a sign that a row was among those of its wrong XOR";
-  }
-  return "the session goes on as if nothing had happened, and whoever answered wrongly learns "
-         "nothing from that. Hints that were made with a wrong answer wait for a right one: a "
-         "later lookup may fail once more. `shoal prepare --anew` ends the session, which can be "
-         "seen";
-}
-
-}  // namespace
-
 void AddSourceOptions(cli::Options& options, uint32_t pad) {
   AddBeyondPhiOptions(options);
   AddEngineOption(options);
@@ -69,8 +52,7 @@ absl::Status UseSource(const SourceOptions& source, uint64_t keys, Session& sess
 
 void WarnOfWrongRecords(const SourceOptions& source, Session& session) {
   if (source.engine == nullptr || !source.engine->keeps_state()) return;
-  session.console().Warn(
-      absl::StrCat(source.engine->name(), ": ", AfterWrongRecords(*source.engine)));
+  session.console().Warn(absl::StrCat(source.engine->name(), ": ", AfterWrongRecordsText()));
 }
 
 }  // namespace shoal::commands

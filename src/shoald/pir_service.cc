@@ -278,14 +278,14 @@ absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
     if (waiting_bytes_ + request.bulk.size() > kMaxWaitingBytes) {
       return absl::ResourceExhaustedError("too many queries wait; ask again later");
     }
-    const double passes = static_cast<double>(waiting_queries_) / kMaxPass;
-    if (passes * pass_seconds_ > options_.max_wait_seconds) {
+    const double seconds = pass_times_.WaitSeconds();
+    if (seconds > options_.max_wait_seconds) {
       return absl::ResourceExhaustedError(absl::StrCat("the queries that wait take the next ",
-                                                       std::lround(passes * pass_seconds_),
+                                                       std::lround(seconds),
                                                        " seconds; ask again later"));
     }
     waiting_bytes_ += request.bulk.size();
-    waiting_queries_ += message.count();
+    pass_times_.Add({engine, role}, message.count());
     queue_.push_back(
         {engine, role, message.kind(), message.count(), std::move(request.bulk), std::move(reply)});
   }
@@ -322,7 +322,7 @@ void PirService::Work() {
         }
         queries += it->count;
         waiting_bytes_ -= it->body.size();
-        waiting_queries_ -= it->count;
+        pass_times_.Take({engine, role}, it->count);
         pass.push_back(std::move(*it));
         it = queue_.erase(it);
       }
@@ -352,11 +352,11 @@ void PirService::AnswerPass(std::vector<Waiting> pass) {
     report.set_passes(report.passes() + 1);
     report.set_answer_seconds(report.answer_seconds() + seconds);
     report.set_answer_cpu_seconds(report.answer_cpu_seconds() + cpu.Seconds());
-    // A pass that refused everything says nothing of how long others wait, a small one little.
-    if (std::ranges::any_of(answers, [](const auto& answer) { return answer.ok(); })) {
+    uint64_t answered = 0;
+    for (size_t i = 0; i < pass.size(); ++i) answered += answers[i].ok() ? pass[i].count : 0;
+    if (answered > 0) {
       const MutexLock queue_lock(queue_mutex_);
-      pass_seconds_ =
-          seconds * std::max(1.0, static_cast<double>(kMaxPass) / 2 / static_cast<double>(queries));
+      pass_times_.Passed({engine, pass.front().role}, answered, seconds);
     }
   }
   for (size_t i = 0; i < pass.size(); ++i) {

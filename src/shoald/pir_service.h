@@ -24,6 +24,7 @@
 #include "src/pir/setup/maker.h"
 #include "src/roster/roster.h"
 #include "src/shoald/heavy_shares.h"
+#include "src/shoald/pass_times.h"
 #include "src/table/table.h"
 #include "src/wire/frame.h"
 #include "src/wire/pir.pb.h"
@@ -35,7 +36,8 @@ struct PirServiceOptions {
   std::vector<const pir::Engine*> engines;
   uint64_t max_hint_bytes = uint64_t{1} << 30;
   ThreadPool* pool = nullptr;  // outlives the service
-  // As long as a query waits at most, by the time that the last pass took; beyond,
+  // As long as a query waits at most, by the time that the last pass of each engine and role took
+  // (pass_times.h), all of whose queries wait in one queue; beyond,
   // RESOURCE_EXHAUSTED. Callers give up after a minute: a server that answers those who are gone
   // answers nobody.
   double max_wait_seconds = 30;
@@ -159,8 +161,7 @@ class PirService {
   bool stopping_ ABSL_GUARDED_BY(queue_mutex_) = false;
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(queue_mutex_);
   uint64_t waiting_bytes_ ABSL_GUARDED_BY(queue_mutex_) = 0;
-  uint64_t waiting_queries_ ABSL_GUARDED_BY(queue_mutex_) = 0;
-  double pass_seconds_ ABSL_GUARDED_BY(queue_mutex_) = 0;  // the last one's
+  PassTimes pass_times_ ABSL_GUARDED_BY(queue_mutex_){kMaxPass};
   // Other requests that came while a hint was refreshed.
   std::deque<std::pair<wire::Frame, net::Reply>> deferred_ ABSL_GUARDED_BY(queue_mutex_);
   CondVar wake_heavy_;

@@ -645,7 +645,10 @@ TEST_F(PianoSim, ADeltaThatNobodySignedChangesNothing) {
   for (size_t lie = 0; lie < lies.size(); ++lie) {
     SCOPED_TRACE(lie);
     spoil_delta_ = lies[lie];
-    EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kDataLoss, "--anew"));
+    const absl::Status refused = Open();
+    EXPECT_THAT(refused, StatusIs(absl::StatusCode::kDataLoss, "is unchanged"));
+    // A server that could have hints made anew whenever it likes could spoil them until it hits.
+    EXPECT_EQ(std::string(refused.message()).find("prepare"), std::string::npos);
     EXPECT_EQ(Calls(FrameType::kPirQuery), 0);
     store_.reset();
     EXPECT_EQ(*ReadPrivateFile(path_, 1 << 30), *kept);
@@ -1812,6 +1815,107 @@ TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
   EXPECT_GT(codes[absl::StatusCode::kResourceExhausted], 0);
   EXPECT_GT(codes[absl::StatusCode::kFailedPrecondition], 0);
   EXPECT_EQ(codes.size(), 2u);
+}
+
+// An engine of which one role takes its time.
+class SlowOnline final : public pir::Engine {
+ public:
+  static constexpr auto kTakes = std::chrono::milliseconds(20);
+
+  absl::string_view name() const override { return inner_.name(); }
+  std::span<const pir::Role> roles() const override { return inner_.roles(); }
+  bool keeps_state() const override { return inner_.keeps_state(); }
+  absl::StatusOr<wire::PirSetup> ShapeOf(const pir::Content& content,
+                                         const pir::ServerOptions& options) const override {
+    return inner_.ShapeOf(content, options);
+  }
+  absl::StatusOr<pir::Sizes> SizesOfShape(const wire::PirSetup& shape) const override {
+    return inner_.SizesOfShape(shape);
+  }
+  pir::Work WorkOf(const wire::PirSetup& shape, double together) const override {
+    return inner_.WorkOf(shape, together);
+  }
+  absl::StatusOr<std::unique_ptr<pir::Server>> CreateServer(
+      const pir::Content& content, pir::ServerOptions options) const override {
+    return std::make_unique<SlowServer>(*inner_.CreateServer(content, std::move(options)));
+  }
+  absl::StatusOr<std::unique_ptr<pir::Session>> OpenSession(
+      std::span<const wire::PirSetup> setups, const pir::SessionOptions& options) const override {
+    return inner_.OpenSession(setups, options);
+  }
+
+ private:
+  class SlowServer final : public pir::Server {
+   public:
+    explicit SlowServer(std::unique_ptr<pir::Server> inner) : inner_(std::move(inner)) {}
+    const wire::PirSetup& setup() const override { return inner_->setup(); }
+    uint64_t max_request_bytes() const override { return inner_->max_request_bytes(); }
+    std::vector<absl::StatusOr<Bytes>> Answer(
+        pir::Role role, std::span<const pir::RequestView> requests) const override {
+      if (role == pir::Role::kOnline) std::this_thread::sleep_for(kTakes * requests.size());
+      return inner_->Answer(role, requests);
+    }
+    absl::StatusOr<double> RefreshShare(const pir::Content& content,
+                                        std::span<const uint64_t> changed) const override {
+      return inner_->RefreshShare(content, changed);
+    }
+    absl::StatusOr<std::optional<pir::Delta>> Refresh(const pir::Content& content,
+                                                      std::span<const uint64_t> changed) override {
+      return inner_->Refresh(content, changed);
+    }
+
+   private:
+    const std::unique_ptr<pir::Server> inner_;
+  };
+
+  const pir::Engine& inner_ = pir::testing::XorEngine();
+};
+
+// What quick requests took says nothing of slow ones, which wait behind them.
+TEST(EngineSim, AQuickPassLetsNoSlowQueriesIn) {
+  World world;
+  const SlowOnline engine;
+  auto service = shoald::PirService::Create(
+      &world.roster(), world.SignSetups(world.MakeTable(1, 90, 64, /*dense=*/true), {&engine}),
+      {.engines = {&engine}, .pool = &world.pool(), .max_wait_seconds = 0.5});
+  SHOAL_ASSERT_OK(service.status());
+  const wire::PirSetup setup = SignedSetupOf(**service, engine.name()).setup();
+  wire::PirQueryRequest message;
+  message.set_engine(std::string(engine.name()));
+  message.set_count(1);
+  message.set_role("online");
+  Bytes body = ToBytes(pir::SetupId(setup));
+  body.resize(body.size() + (setup.rows() + 7) / 8);
+  const Frame slow = wire::MakeFrame(FrameType::kPirQuery, message, body);
+  message.set_role("offline");
+  message.set_kind(1);  // a preparation
+  body.resize(sizeof(Digest) + 32);
+  const Frame quick = wire::MakeFrame(FrameType::kPirQuery, message, body);
+  SHOAL_ASSERT_OK(CallService(**service, slow));
+  SHOAL_ASSERT_OK(CallService(**service, quick));
+
+  // A pass of 16 takes 8 times 20 ms at least, by the one that there was: 0.5 seconds have 50.
+  std::mutex mutex;
+  int answered = 0, refused = 0;
+  constexpr int kQueries = 500;
+  std::latch all(kQueries), handed_in(1);
+  for (int i = 0; i < kQueries; ++i) {
+    (*service)->Handle(slow, net::Reply([&](Frame answer, std::unique_ptr<ByteSource>) {
+                         const bool ok = answer.type != FrameType::kError;
+                         if (ok) handed_in.wait();
+                         {
+                           const std::lock_guard lock(mutex);
+                           ++(ok ? answered : refused);
+                         }
+                         all.count_down();
+                       }));
+  }
+  handed_in.count_down();
+  all.wait();
+  EXPECT_GT(answered, 0);
+  // Those of the pass that was under way are beside.
+  EXPECT_LE(answered, 52 + 2 * static_cast<int>(shoald::PirService::kMaxPass));
+  EXPECT_EQ(answered + refused, kQueries);
 }
 
 // One device's answers are spoiled: only these are counted as failed, and nothing is asked again.

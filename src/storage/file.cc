@@ -24,10 +24,9 @@ std::string DirectoryOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bool private_only) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, path);
-  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+// What there is to read.
+absl::StatusOr<struct stat> StatToRead(int fd, const std::string& path, uint64_t max_bytes,
+                                       bool private_only) {
   struct stat info;
   if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, path);
   if (S_ISDIR(info.st_mode)) {
@@ -37,17 +36,35 @@ absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bo
     return absl::PermissionDeniedError(
         absl::StrCat(path, ": holds secrets but others may read it; run: chmod 600 ", path));
   }
+  if (S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) > max_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": has ", info.st_size, " bytes, more than ", max_bytes));
+  }
+  return info;
+}
+
+absl::Status ReadAt(int fd, const std::string& path, uint64_t at, MutableBytes out) {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(fd, out.data(), out.size(), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, path);
+    if (n == 0) return absl::OutOfRangeError(absl::StrCat(path, ": ends before ", at + out.size()));
+    at += static_cast<uint64_t>(n);
+    out = out.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bool private_only) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+  SHOAL_ASSIGN_OR_RETURN(const struct stat info, StatToRead(fd, path, max_bytes, private_only));
   std::string content;
   char buffer[1 << 16];
   auto wipe = absl::MakeCleanup([&] { sodium_memzero(buffer, sizeof buffer); });
-  if (S_ISREG(info.st_mode)) {
-    if (static_cast<uint64_t>(info.st_size) > max_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(path, ": has ", info.st_size, " bytes, more than ", max_bytes));
-    }
-    // Allocated in one piece, as growth would leave copies of a secret behind.
-    content.reserve(static_cast<size_t>(info.st_size));
-  }
+  // Allocated in one piece, as growth would leave copies of a secret behind.
+  if (S_ISREG(info.st_mode)) content.reserve(static_cast<size_t>(info.st_size));
   for (;;) {
     const ssize_t n = ::read(fd, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
@@ -182,6 +199,35 @@ absl::Status AppendToFile(const std::string& path, uint64_t at, BytesView conten
   if (::lseek(fd, static_cast<off_t>(at), SEEK_SET) < 0) return ErrnoStatus(errno, path);
   SHOAL_RETURN_IF_ERROR(WriteAll(fd, content, path));
   return ::fdatasync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, path);
+}
+
+absl::StatusOr<SecretVector<uint8_t>> ReadSecretFile(const std::string& path, uint64_t max_bytes) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+  SHOAL_ASSIGN_OR_RETURN(const struct stat info, StatToRead(fd, path, max_bytes, true));
+  SecretVector<uint8_t> content(S_ISREG(info.st_mode) ? static_cast<size_t>(info.st_size) : 0);
+  SHOAL_RETURN_IF_ERROR(ReadAt(fd, path, 0, content));
+  return content;
+}
+
+absl::Status OverwriteInFile(const std::string& path, std::span<const FilePatch> patches,
+                             bool sync) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+  for (const FilePatch& patch : patches) {
+    if (::lseek(fd, static_cast<off_t>(patch.at), SEEK_SET) < 0) return ErrnoStatus(errno, path);
+    SHOAL_RETURN_IF_ERROR(WriteAll(fd, patch.bytes, path));
+  }
+  return !sync || ::fdatasync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, path);
+}
+
+absl::Status ReadFromFile(const std::string& path, uint64_t at, MutableBytes out) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+  return ReadAt(fd, path, at, out);
 }
 
 absl::Status MakeDirectory(const std::string& path, FileMode mode) {

@@ -53,6 +53,21 @@ absl::Status WritePartsAtomically(
 // it fails, what follows the first `at` bytes is not known. OUT_OF_RANGE if the file is shorter.
 absl::Status AppendToFile(const std::string& path, uint64_t at, BytesView content);
 
+// As ReadPrivateFile, without another copy of the content in memory.
+absl::StatusOr<SecretVector<uint8_t>> ReadSecretFile(const std::string& path, uint64_t max_bytes);
+
+// Bytes of a file and where they are.
+struct FilePatch {
+  uint64_t at = 0;
+  BytesView bytes;
+};
+// Writes bytes over those that are there, in order, and behind the end. Not atomically. With `sync`
+// they are durable when it returns OK.
+absl::Status OverwriteInFile(const std::string& path, std::span<const FilePatch> patches,
+                             bool sync);
+// Reads as many bytes as `out` has. OUT_OF_RANGE if the file ends before.
+absl::Status ReadFromFile(const std::string& path, uint64_t at, MutableBytes out);
+
 // Overwrites an open file with zeros and makes that durable; see WipeFile for what remains.
 absl::Status WipeOpenFile(int fd, absl::string_view what);
 

@@ -601,9 +601,9 @@ void HintTable::AdvanceChunk(uint32_t chunk, std::span<const RowChange> changes)
 // The head: u32 chunks added, u32 spent, u64 row, u32 backup, u32 hint, u16 dummy, then bytes: 1 if
 // a query is on its way, coin, held; zeros. A hint: u32 set, u32 half (and 2, if its XOR is without
 // the record beside), u64 beside.
-SecretVector<uint8_t> HintTable::EncodeHead() const {
-  SecretVector<uint8_t> out(kHeadBytes + hints_.size() * kHintBytes);
-  uint8_t* at = out.data();
+SecretVector<uint8_t> HintTable::EncodeProgress() const {
+  SecretVector<uint8_t> out(kHeadBytes);
+  uint8_t* const at = out.data();
   StoreLe<uint32_t>(at, chunks_added_);
   StoreLe<uint32_t>(at + 4, spent_);
   const Question question = asked_.value_or(Question());
@@ -614,13 +614,23 @@ SecretVector<uint8_t> HintTable::EncodeHead() const {
   at[26] = asked_.has_value();
   at[27] = question.coin;
   at[28] = question.held;
-  at += kHeadBytes;
-  for (size_t place = 0; place < hints_.size(); ++place) {
-    const Hint& hint = hints_[place];
-    StoreLe<uint32_t>(at, hint.set);
-    StoreLe<uint32_t>(at + 4, hint.half | uint32_t{lacking_[place]} << 1);
-    StoreLe<uint64_t>(at + 8, hint.beside);
-    at += kHintBytes;
+  return out;
+}
+
+SecretVector<uint8_t> HintTable::EncodeHint(uint32_t hint) const {
+  SecretVector<uint8_t> out(kHintBytes);
+  StoreLe<uint32_t>(out.data(), hints_[hint].set);
+  StoreLe<uint32_t>(&out[4], hints_[hint].half | uint32_t{lacking_[hint]} << 1);
+  StoreLe<uint64_t>(&out[8], hints_[hint].beside);
+  return out;
+}
+
+SecretVector<uint8_t> HintTable::EncodeHead() const {
+  SecretVector<uint8_t> out = EncodeProgress();
+  out.reserve(kHeadBytes + hints_.size() * kHintBytes);
+  for (uint32_t place = 0; place < hints_.size(); ++place) {
+    const SecretVector<uint8_t> hint = EncodeHint(place);
+    out.insert(out.end(), hint.begin(), hint.end());
   }
   return out;
 }

@@ -167,6 +167,14 @@ class HintTable {
   // What a session keeps, but for the sets: kHeadBytes and kHintBytes for each hint; the XORs of
   // hints; those of backups.
   SecretVector<uint8_t> EncodeHead() const;
+  // Its first kHeadBytes, which every query changes, and what it has of a hint behind them.
+  SecretVector<uint8_t> EncodeProgress() const;
+  SecretVector<uint8_t> EncodeHint(uint32_t hint) const;
+  // Of both halves, which a query wipes.
+  BytesView XorsOfBackup(uint32_t backup) const {
+    return BytesView(backup_parities_)
+        .subspan(2 * uint64_t{backup} * shape_.record_bytes, 2 * uint64_t{shape_.record_bytes});
+  }
   BytesView parities() const { return parities_; }
   BytesView backup_parities() const { return backup_parities_; }
   static constexpr uint64_t kHeadBytes = 32, kHintBytes = 16;

@@ -1,17 +1,39 @@
-// A session's state and the journal of what changed since (SessionStore), with the two rules that
-// all sessions with a journal share: after a write that failed nothing may be sent, and a journal
-// that is longer than the state is worth a new state.
+// A session's state, the journal of what came while it was prepared, and what queries change in
+// place (SessionStore), with the two rules that all sessions share: after a write that failed
+// nothing may be sent, and a journal that is longer than the state is worth a new state.
 #ifndef SHOAL_SRC_PIR_SETS_JOURNAL_H_
 #define SHOAL_SRC_PIR_SETS_JOURNAL_H_
 
 #include <cstdint>
+#include <deque>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "src/base/bytes.h"
+#include "src/base/secret.h"
 #include "src/base/status_macros.h"
 #include "src/pir/engine.h"
 
 namespace shoal::pir::sets {
+
+// What a query changes of a state.
+class Patches {
+ public:
+  void Add(uint64_t at, SecretVector<uint8_t> bytes) {
+    kept_.push_back(std::move(bytes));
+    patches_.push_back({.at = at, .bytes = kept_.back()});
+  }
+  void Add(uint64_t at, BytesView bytes) {
+    Add(at, SecretVector<uint8_t>(bytes.begin(), bytes.end()));
+  }
+  std::span<const StatePatch> get() const { return patches_; }
+
+ private:
+  std::deque<SecretVector<uint8_t>> kept_;
+  std::vector<StatePatch> patches_;
+};
 
 // Thread-compatible.
 class Journal {
@@ -46,6 +68,17 @@ class Journal {
     SHOAL_RETURN_IF_ERROR(store_.Append(entry));
     failed_ = false;
     bytes_ += entry.size();
+    return absl::OkStatus();
+  }
+  // Changes the state in place if that can be done, and else has it saved by `save`, which saves a
+  // state that has the changes.
+  template <typename SaveAll>
+  absl::Status Change(std::span<const StatePatch> patches, const SaveAll& save) {
+    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    if (!store_.CanChange()) return save();
+    failed_ = true;
+    SHOAL_RETURN_IF_ERROR(store_.Change(patches));
+    failed_ = false;
     return absl::OkStatus();
   }
   // Whether a state of so many bytes should be saved now: then every byte is written to journals

@@ -19,9 +19,10 @@ namespace {
 // The state: a head, and what its last byte says. The head: the magic, the SetupId, the table's id,
 // the shape (u64 rows, u32 record_bytes, u32 chunks), a Phase. Behind it
 //   kPreparing  the seed, the parities that have come
-//   kReady      u32 every place of the permutations, all parities
+//   kReady      zeros in the place of a question, u32 every place of the permutations, all parities
 //   kAsking     a question (below), then as kReady
-constexpr absl::string_view kMagic = "SHOALPM1";
+// Version 0.2 had nothing in the place of a question that there was none of.
+constexpr absl::string_view kMagic = "SHOALPM2", kFirstMagic = "SHOALPM1";
 constexpr size_t kIdBytes = sizeof(Digest);
 constexpr size_t kIdAt = 8, kTableAt = kIdAt + kIdBytes, kShapeAt = kTableAt + kIdBytes;
 constexpr size_t kStoredShapeBytes = 8 + 2 * 4, kPhaseAt = kShapeAt + kStoredShapeBytes;
@@ -30,6 +31,7 @@ enum Phase : uint8_t { kPreparing = 0, kReady = 1, kAsking = 2 };
 
 // A record of the journal is one of these bytes, and
 //   kPartCame   the next parities, and not the last ones
+// Version 0.2 had queries in it, too, which are read and end up in a state:
 //   kSpent      a question: u64 row, u32 dummy, for every chunk u32 the place that is exchanged
 //   kAnswered   for every chunk what its exchange adds to two parities (PermutedTable::RedoFinish)
 enum Entry : uint8_t { kPartCame = 1, kSpent = 2, kAnswered = 3 };
@@ -84,7 +86,9 @@ class PermutedSession final : public Session {
   absl::Status Load() {
     const BytesView saved = journal_.saved();
     if (saved.empty()) return absl::OkStatus();
-    if (saved.size() < kHeadBytes || AsText(saved.first(kIdAt)) != kMagic) return Malformed();
+    const absl::string_view magic = AsText(saved.first(std::min(saved.size(), kIdAt)));
+    if (saved.size() < kHeadBytes || (magic != kMagic && magic != kFirstMagic)) return Malformed();
+    const bool is_first = magic == kFirstMagic;
     if (AsText(saved.subspan(kTableAt, kIdBytes)) != setup_.table_id()) {
       return absl::FailedPreconditionError(
           "permuted: the session that is kept is of another table; it has to be given up first "
@@ -94,14 +98,16 @@ class PermutedSession final : public Session {
     if (!std::ranges::equal(saved.subspan(kShapeAt, kStoredShapeBytes), ShapeBytes())) {
       return absl::OkStatus();
     }
-    if (!Decode(saved[kPhaseAt], saved.subspan(kHeadBytes))) return Malformed();
+    if (!Decode(saved[kPhaseAt], saved.subspan(kHeadBytes), is_first)) return Malformed();
     for (const BytesView entry : journal_.appended()) {
       if (!Redo(entry)) return Malformed();
     }
     Digest id;
     std::ranges::copy(saved.subspan(kIdAt, kIdBytes), id.begin());
     if (id != id_) behind_ = id;
-    return absl::OkStatus();
+    // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
+    const bool had_queries = is_first || !journal_.appended().empty();
+    return had_queries && IsReady() ? Save() : absl::OkStatus();
   }
 
   const wire::PirSetup& setup() const override { return setup_; }
@@ -221,7 +227,7 @@ class PermutedSession final : public Session {
       const BytesView parts[] = {head, seed_->view(), table_->parities()};
       return journal_.Save(parts);
     }
-    SecretVector<uint8_t> question;
+    SecretVector<uint8_t> question(QuestionBytes(shape_));
     if (asked.has_value()) question = EncodeQuestion(*asked);
     const SecretVector<uint32_t>& places = table_->permutations();
     SecretVector<uint8_t> permutations(places.size() * sizeof(uint32_t));
@@ -231,14 +237,22 @@ class PermutedSession final : public Session {
     const BytesView parts[] = {head, question, permutations, table_->parities()};
     return journal_.Save(parts);
   }
-  absl::Status Write(BytesView entry) {
-    SHOAL_RETURN_IF_ERROR(journal_.Append(entry));
-    return journal_.IsLong(StateBytes()) ? Save() : absl::OkStatus();
+  absl::Status Change(const Patches& patches) {
+    return journal_.Change(patches.get(), [&] { return Save(); });
+  }
+  // The question takes its place before it is sent.
+  absl::Status Spend() {
+    SecretVector<uint8_t> asking = {kAsking};
+    const SecretVector<uint8_t> question = EncodeQuestion(*table_->asked());
+    asking.insert(asking.end(), question.begin(), question.end());
+    Patches patches;
+    patches.Add(kPhaseAt, std::move(asking));
+    return Change(patches);
   }
   uint64_t StateBytes() const { return shape_.parity_bytes() + sizeof(uint32_t) * shape_.places(); }
 
   // Whether it is what Save has written behind the head.
-  bool Decode(uint8_t phase, BytesView body) {
+  bool Decode(uint8_t phase, BytesView body, bool is_first) {
     if (phase == kPreparing) {
       if (body.size() < Seed::size()) return false;
       const BytesView parities = body.subspan(Seed::size());
@@ -251,7 +265,7 @@ class PermutedSession final : public Session {
       table_->AddParities(parities);
       return true;
     }
-    const uint64_t question = phase == kAsking ? QuestionBytes(shape_) : 0;
+    const uint64_t question = phase == kAsking || !is_first ? QuestionBytes(shape_) : 0;
     const uint64_t permutations = sizeof(uint32_t) * shape_.places();
     if (phase > kAsking || body.size() != question + StateBytes()) return false;
     SecretVector<uint32_t> places(shape_.places());
@@ -293,7 +307,7 @@ class PermutedSession final : public Session {
           absl::StrCat("permuted: ", answer.size(), " bytes of parities"));
     }
     table_->AddParities(answer);
-    if (!table_->complete()) return Write(EncodeEntry(kPartCame, answer));
+    if (!table_->complete()) return journal_.Append(EncodeEntry(kPartCame, answer));
     // Whoever finds the state later cannot undo the exchanges.
     seed_.reset();
     return Save();
@@ -340,15 +354,38 @@ class PermutedSession final : public Session {
     return absl::DataLossError(absl::StrCat(
         "permuted: the ", RoleName(role),
         " server's answer has records that the parties have not signed: nothing of it is used, and "
-        "the same query is sent again before the next one (`shoal prepare --anew` gives it up) ",
+        "the same query is sent again before the next one: ",
         checked.message()));
   }
 
   // Ends the query on its way with its answers.
   absl::Status End(BytesView online, BytesView offline, MutableBytes record) {
-    const SecretVector<uint8_t> changes = table_->Finish(online, offline, record);
+    const Question question = *table_->asked();
+    const uint32_t place = table_->place();
+    table_->Finish(online, offline, record);
     online_answer_.reset();
-    return Write(EncodeEntry(kAnswered, changes));
+    // Where the rows and the parities are that were exchanged, as many of them for every question.
+    Patches patches;
+    SecretVector<uint8_t> ready(1 + QuestionBytes(shape_));
+    ready[0] = kReady;
+    patches.Add(kPhaseAt, std::move(ready));
+    const uint64_t permutations_at = kHeadBytes + QuestionBytes(shape_);
+    const uint64_t parities_at = permutations_at + sizeof(uint32_t) * shape_.places();
+    const auto add_parity = [&](uint32_t parity) {
+      patches.Add(parities_at + uint64_t{parity} * shape_.record_bytes, table_->ParityAt(parity));
+    };
+    add_parity(place);
+    for (uint32_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+      const uint32_t with = question.exchanged[chunk];
+      for (const uint32_t changed : {place, with}) {
+        const uint64_t at = uint64_t{chunk} * shape_.chunk_rows + changed;
+        SecretVector<uint8_t> offset(sizeof(uint32_t));
+        StoreLe<uint32_t>(offset.data(), table_->permutations()[at]);
+        patches.Add(permutations_at + at * sizeof(uint32_t), std::move(offset));
+      }
+      add_parity(with);
+    }
+    return Change(patches);
   }
 
   wire::PirSetup setup_;
@@ -387,7 +424,7 @@ class PermutedBatch final : public Batch {
     Bytes online(shape.query_bytes()), offline(shape.query_bytes());
     SHOAL_RETURN_IF_ERROR(table.Ask(row, random, online, offline));
     // Spent before it is sent.
-    SHOAL_RETURN_IF_ERROR(session_.Write(EncodeEntry(kSpent, EncodeQuestion(*table.asked()))));
+    SHOAL_RETURN_IF_ERROR(session_.Spend());
     asked_in_ = session_.id_;
     std::vector<Request> requests;
     requests.push_back(session_.Query(Role::kOffline, offline));

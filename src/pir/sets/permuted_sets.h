@@ -131,6 +131,11 @@ class PermutedTable {
     ~Question();
   };
   const std::optional<Question>& asked() const { return asked_; }
+  // The place of its row, which is exchanged in every chunk, while it is on its way.
+  uint32_t place() const { return place_; }
+  BytesView ParityAt(uint32_t place) const {
+    return BytesView(parities_).subspan(uint64_t{place} * shape_.record_bytes, shape_.record_bytes);
+  }
 
   // Writes the two queries of query_bytes each. FAILED_PRECONDITION before all parities are there,
   // and before the query before is finished: from one state only one pair of queries may ever be

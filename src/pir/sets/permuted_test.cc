@@ -246,33 +246,90 @@ TEST_F(PermutedKilledTest, KilledAtEveryWrite) {
   EXPECT_GT(pairs_[0].size(), 100u);
 }
 
-// A journal does not grow for ever.
-class PermutedOfLongRecordsTest : public PermutedTest {
- protected:
-  PermutedOfLongRecordsTest() : PermutedTest(64, 8192) {}
-};
-
-TEST_F(PermutedOfLongRecordsTest, ALongJournalBecomesAState) {
-  {
+// Who finds the file, and has seen nothing else, learns the last query's row at most: what is on
+// disk after many queries has no trace of those before.
+TEST_F(PermutedTest, TheFileTellsTheLastQueryAtMost) {
+  Prepare(*Open());
+  const size_t bytes = store_->disk().state.size();
+  const size_t question = 8 + 4 + 4 * size_t{shape().chunks};
+  for (uint64_t row = 0; row < 20; ++row) {
     const auto session = Open();
-    Prepare(*session);
-    const std::vector<uint64_t> rows(100, 3);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = rows.size()}));
-    size_t most = 0;
-    while (batch->steps() > 0) {
-      Step(*batch);
-      most = std::max(most, store_->disk().records.size());
-    }
-    // A mebibyte of journal: the fourth answer makes a state.
-    EXPECT_EQ(most, 6u);
+    Fetch(*session, {row, 2 * row}, 3);
+    EXPECT_TRUE(store_->disk().records.empty());
+    ASSERT_EQ(store_->disk().state.size(), bytes);
+    // Behind the head is a question's place.
+    EXPECT_TRUE(std::ranges::all_of(BytesView(store_->disk().state).subspan(89, question),
+                                    [](uint8_t byte) { return byte == 0; }));
   }
-  Fetch(*Open(), {0, 7}, 2);
 }
 
-TEST_F(PermutedTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
-  Prepare(*Open());
-  Fetch(*Open(), {1}, 1);
-  const MemoryStore::Disk good = store_->disk();
+// A session as version 0.2 left it, with a query and its answers in a journal, and as it is now.
+struct TwoVersions {
+  MemoryStore::Disk first, asked, now;
+};
+
+class PermutedOfTwoVersionsTest : public PermutedTest {
+ protected:
+  // Asks for row 1.
+  TwoVersions Ask() {
+    Prepare(*Open());
+    TwoVersions versions{.first = store_->disk(), .asked = {}, .now = {}};
+    const PermutedShape shape = this->shape();
+    const size_t question_bytes = 12 + 4 * size_t{shape.chunks}, head_bytes = 89;
+    const auto session = Open();
+    const auto batch = *session->Ask({.rows = std::vector<uint64_t>{1}, .keys = 1});
+    const std::vector<Request> requests = *batch->Next(random_);
+    versions.asked = store_->disk();
+    const Bytes offline = *Send(requests[0]), online = *Send(requests[1]);
+    const BytesView answers[] = {offline, online};
+    SHOAL_EXPECT_OK(batch->Finish(answers));
+    versions.now = store_->disk();
+
+    Bytes& state = versions.first.state;
+    state.erase(state.begin() + head_bytes,
+                state.begin() + static_cast<ptrdiff_t>(head_bytes + question_bytes));
+    state[7] = '1';
+    const BytesView question = BytesView(versions.asked.state).subspan(head_bytes, question_bytes);
+    Bytes spent = {2}, answered = {3};
+    Append(spent, question);
+    SecretVector<uint32_t> places(shape.places());
+    for (size_t i = 0; i < places.size(); ++i) {
+      places[i] = LoadLe<uint32_t>(&state[head_bytes + 4 * i]);
+    }
+    const BytesView parities = BytesView(state).subspan(head_bytes + 4 * shape.places());
+    PermutedTable table = *PermutedTable::Restore(shape, std::move(places), parities);
+    SecretVector<uint32_t> exchanged(shape.chunks);
+    for (size_t c = 0; c < exchanged.size(); ++c) {
+      exchanged[c] = LoadLe<uint32_t>(&question[12 + 4 * c]);
+    }
+    SHOAL_EXPECT_OK(table.Redo({.row = LoadLe<uint64_t>(question.data()),
+                                .dummy = LoadLe<uint32_t>(&question[8]),
+                                .exchanged = std::move(exchanged)}));
+    Bytes record(shape.record_bytes);
+    Append(answered, table.Finish(online, offline, record));
+    EXPECT_EQ(record, records_.at(1));
+    versions.first.records = {spent, answered};
+    return versions;
+  }
+};
+
+// Its first use makes it a state of this version, whether the query had its answers or not, and
+// what was spent stays spent.
+TEST_F(PermutedOfTwoVersionsTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
+  TwoVersions versions = Ask();
+  store_.emplace(versions.first);
+  SHOAL_ASSERT_OK(TryOpen().status());
+  EXPECT_EQ(store_->disk(), versions.now);
+  Fetch(*Open(), {1, 2}, 3);
+  versions.first.records.pop_back();
+  store_.emplace(versions.first);
+  SHOAL_ASSERT_OK(TryOpen().status());
+  EXPECT_EQ(store_->disk(), versions.asked);
+  EXPECT_EQ(Open()->needed(0), Session::Need::kRequests) << "the same query is sent again";
+}
+
+TEST_F(PermutedOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
+  const MemoryStore::Disk good = Ask().first;
   ASSERT_EQ(good.records.size(), 2u);  // a query, its answers
   const auto expect = [&](MemoryStore::Disk disk, absl::StatusCode code, const char* part) {
     store_.emplace(std::move(disk));
@@ -432,7 +489,9 @@ TEST_F(PermutedTest, SizesAreThoseOfTheMessages) {
     EXPECT_TRUE(PermutedPir().IsHeavy(request.role, request.kind));
   }
   EXPECT_EQ(prepared, sizes.prepare_bytes);
-  EXPECT_EQ(store_->disk().state.size(), 89 + sizes.hint_memory_bytes);
+  // A head, a question, and what it costs.
+  EXPECT_EQ(store_->disk().state.size(),
+            89 + 12 + 4 * size_t{shape().chunks} + sizes.hint_memory_bytes);
   sent_.clear();
   Fetch(*session, {9}, 1);
   for (const Request& request : sent_) {
@@ -623,8 +682,11 @@ TEST_F(PermutedTest, WrongAnswersAreFoundWhicheverRecordIsWrong) {
         const BytesView views[] = {answers[0], answers[1]};
         const MemoryStore::Disk spent = store_->disk();
         checked_ = 0;
-        EXPECT_THAT(batch->Finish(views),
+        const absl::Status refused = batch->Finish(views);
+        EXPECT_THAT(refused,
                     StatusIs(kLoss, liar == 1 ? "the online server" : "the offline server"));
+        // Whoever follows an advice after a failed lookup tells a server that it failed.
+        EXPECT_EQ(std::string(refused.message()).find("prepare"), std::string::npos);
         // One a chunk was looked at, also where it was behind the table's end.
         EXPECT_EQ(checked_, 2 * shape.chunks);
         EXPECT_EQ(store_->disk(), spent);

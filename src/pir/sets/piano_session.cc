@@ -29,7 +29,8 @@ constexpr size_t kFlagsAt = kKeyAt + kKeyBytes, kHeadBytes = kFlagsAt + 2;
 
 // A record of the journal is one of these bytes, and
 //   kDigestsCame  the digests of all chunks
-//   kChunkCame    the records of the next chunk
+//   kChunkCame    the records of the next chunk, and not of the last one
+// Version 0.2 had queries in it, too, which are read and end up in a state:
 //   kSpent        a query: u64 row, u32 backup, u32 hint, u16 dummy, u8 coin, u8 held
 //   kAnswered     the record that came of it
 //   kJudged       a hint after HintTable::Judge: u32 hint, u8 whether its XOR is without the record
@@ -37,18 +38,6 @@ constexpr size_t kFlagsAt = kKeyAt + kKeyBytes, kHeadBytes = kFlagsAt + 2;
 enum Entry : uint8_t { kDigestsCame = 1, kChunkCame = 2, kSpent = 3, kAnswered = 4, kJudged = 5 };
 constexpr size_t kJudgedHeadBytes = 1 + 4 + 1;
 constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
-
-SecretVector<uint8_t> EncodeSpent(const HintTable::Question& question) {
-  SecretVector<uint8_t> out(kSpentBytes);
-  out[0] = kSpent;
-  StoreLe<uint64_t>(&out[1], question.row);
-  StoreLe<uint32_t>(&out[9], question.backup);
-  StoreLe<uint32_t>(&out[13], question.hint);
-  StoreLe<uint16_t>(&out[17], question.dummy);
-  out[19] = question.coin;
-  out[20] = question.held;
-  return out;
-}
 
 absl::Status Malformed() { return absl::DataLossError("piano: the session's state is malformed"); }
 
@@ -86,7 +75,8 @@ class PianoSession final : public Session {
     Digest id;
     std::ranges::copy(saved.subspan(kIdAt, id.size()), id.begin());
     if (id != id_) behind_ = id;
-    return absl::OkStatus();
+    // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
+    return IsReady() && !journal_.appended().empty() ? Save() : absl::OkStatus();
   }
 
   const wire::PirSetup& setup() const override { return setup_; }
@@ -239,6 +229,22 @@ class PianoSession final : public Session {
     return journal_.IsLong(HintTable::StateBytes(shape_)) ? Save() : absl::OkStatus();
   }
 
+  absl::Status Change(const Patches& patches) {
+    return journal_.Change(patches.get(), [&] { return Save(); });
+  }
+  void AddHint(uint32_t hint, Patches& patches) const {
+    const uint64_t hints_at = kHeadBytes + HintTable::kHeadBytes;
+    const uint64_t xors_at = hints_at + uint64_t{shape_.hints} * HintTable::kHintBytes;
+    patches.Add(hints_at + uint64_t{hint} * HintTable::kHintBytes, table_->EncodeHint(hint));
+    patches.Add(xors_at + uint64_t{hint} * shape_.record_bytes, table_->XorOf(hint));
+  }
+  // The query is there before it is sent.
+  absl::Status Spend() {
+    Patches patches;
+    patches.Add(kHeadBytes, table_->EncodeProgress());
+    return Change(patches);
+  }
+
   // Whether the entry can follow.
   bool Redo(BytesView entry) {
     const BytesView body = entry.subspan(1);
@@ -357,26 +363,28 @@ class PianoSession final : public Session {
                                                      2 * uint64_t{shape_.record_bytes}));
     }
     // False if no hint held the row: then the record is zeros, which no party signed.
+    const HintTable::Question question = *table_->asked();
     table_->Finish(answer.first(shape_.record_bytes), answer.subspan(shape_.record_bytes), record);
-    SecretVector<uint8_t> entry = {kAnswered};
-    entry.reserve(1 + record.size());
-    entry.insert(entry.end(), record.begin(), record.end());
-    return Write(entry);
+    // The same places whether a hint held the row or not. The backup is wiped.
+    Patches patches;
+    patches.Add(kHeadBytes, table_->EncodeProgress());
+    AddHint(question.hint, patches);
+    const uint64_t backups_at =
+        kHeadBytes + HintTable::kHeadBytes +
+        uint64_t{shape_.hints} * (HintTable::kHintBytes + uint64_t{shape_.record_bytes});
+    patches.Add(backups_at + 2 * uint64_t{question.backup} * shape_.record_bytes,
+                table_->XorsOfBackup(question.backup));
+    return Change(patches);
   }
 
   // What a record was tells the hints.
   absl::Status Judge(const HintTable::Question& question, BytesView record, bool right) {
     SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
-    for (const uint32_t hint : table_->Judge(question, record, right)) {
-      SecretVector<uint8_t> entry(kJudgedHeadBytes);
-      entry[0] = kJudged;
-      StoreLe<uint32_t>(&entry[1], hint);
-      entry[5] = table_->Lacks(hint);
-      const BytesView sum = table_->XorOf(hint);
-      entry.insert(entry.end(), sum.begin(), sum.end());
-      SHOAL_RETURN_IF_ERROR(Write(entry));
-    }
-    return absl::OkStatus();
+    const std::vector<uint32_t> changed = table_->Judge(question, record, right);
+    if (changed.empty()) return absl::OkStatus();
+    Patches patches;
+    for (const uint32_t hint : changed) AddHint(hint, patches);
+    return Change(patches);
   }
 
   wire::PirSetup setup_;
@@ -421,7 +429,7 @@ class PianoBatch final : public Batch {
         [&](std::span<Choice> query) { asked = session_.table_->Ask(row, random, query, from); }));
     SHOAL_RETURN_IF_ERROR(asked);
     // Spent before it is sent.
-    SHOAL_RETURN_IF_ERROR(session_.Write(EncodeSpent(*session_.table_->asked())));
+    SHOAL_RETURN_IF_ERROR(session_.Spend());
     backup_ = session_.table_->asked()->backup;
     return requests;
   }

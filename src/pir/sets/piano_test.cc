@@ -160,6 +160,27 @@ TEST_F(PianoTest, ASessionThatIsSpentAsksNothing) {
               StatusIs(absl::StatusCode::kResourceExhausted, "0 queries are left"));
 }
 
+// Who finds the file learns the last query's row at most, beside the rows that the hints name: no
+// record is kept, and nothing of a query whose hint was replaced again.
+TEST_F(PianoTest, TheFileTellsTheLastQueryAtMost) {
+  const Records records(300, 5);
+  const auto server = Serve(records.content());
+  MemoryStore store;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Open(server->setup(), store));
+  SHOAL_ASSERT_OK(Prepare(*session, *server, random_).status());
+  const size_t bytes = store.disk().state.size();
+  for (uint64_t row = 1; row < 20; ++row) {
+    SHOAL_ASSERT_OK(Fetch(*session, *server, row, random_).status());
+    EXPECT_TRUE(store.disk().records.empty());
+    ASSERT_EQ(store.disk().state.size(), bytes);
+    MemoryStore again(store.disk());
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto read, Open(server->setup(), again));
+    EXPECT_EQ(read->Budget(), session->Budget());
+    EXPECT_EQ(read->needed(0), Need::kNothing) << "no question is left";
+    EXPECT_EQ(again.writes(), 0u);
+  }
+}
+
 // A preparation that ends after any of its requests asks for nothing twice, but for the chunk that
 // had not come whole.
 TEST_F(PianoTest, APreparationGoesOnWhereItStopped) {

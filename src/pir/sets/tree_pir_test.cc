@@ -320,35 +320,79 @@ TEST(TreePirRuleTest, WideRecordsAreRead) {
   }
 }
 
-// A journal does not grow for ever.
-class TreePirOfLongRecordsTest : public TreePirTest {
- protected:
-  TreePirOfLongRecordsTest() : TreePirTest(16, 8192) {}
-};
-
-TEST_F(TreePirOfLongRecordsTest, ALongJournalBecomesAState) {
-  {
+// Who finds the file learns the last query's row at most, beside the sets of the hints that there
+// are: nothing is kept of a query whose hint was replaced again.
+TEST_F(TreePirTest, TheFileTellsTheLastQueryAtMost) {
+  Prepare(*Open());
+  const size_t bytes = store_->disk().state.size();
+  for (uint64_t row = 0; row < 20; ++row) {
     const auto session = Open();
-    Prepare(*session);
-    const std::vector<uint64_t> rows(1000, 3);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = rows.size()}));
-    size_t most = 0;
-    while (batch->steps() > 0) {
-      sent_.clear();
-      Step(*batch);
-      most = std::max(most, store_->disk().records.size());
-    }
-    EXPECT_GT(most, 200u);
-    EXPECT_LT(most, 1900u);
-    EXPECT_LT(store_->disk().records.size(), most);
+    Fetch(*session, {row, 2 * row}, 3);
+    EXPECT_TRUE(store_->disk().records.empty());
+    EXPECT_EQ(store_->disk().state.size(), bytes);
+    // The hints' head has the number of queries, that all are there, and no question.
+    const BytesView head = BytesView(store_->disk().state).subspan(124, 26);
+    EXPECT_EQ(LoadLe<uint64_t>(head.data()), 3 * (row + 1));
+    EXPECT_TRUE(std::ranges::all_of(head.subspan(12), [](uint8_t byte) { return byte == 0; }));
   }
-  Fetch(*Open(), {0, 7}, 2);
 }
 
-TEST_F(TreePirTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
-  Prepare(*Open());
-  Fetch(*Open(), {1}, 1);
-  const MemoryStore::Disk good = store_->disk();
+// A session as version 0.2 left it, with the hints, a query and its answers in a journal, and as it
+// is now.
+struct TwoVersions {
+  MemoryStore::Disk first, asked, now;
+};
+
+class TreePirOfTwoVersionsTest : public TreePirTest {
+ protected:
+  // Asks for row 1.
+  TwoVersions Ask() {
+    TwoVersions versions;
+    const auto session = Open();
+    const Request hints = *session->Prepare(random_);
+    versions.first = store_->disk();
+    Bytes came = {1}, spent = {2}, answered = {3};
+    const Bytes parities = *Send(hints);
+    Append(came, parities);
+    SHOAL_EXPECT_OK(session->TakePrepared(parities));
+    const auto batch = *session->Ask({.rows = std::vector<uint64_t>{1}, .keys = 1});
+    const std::vector<Request> requests = *batch->Next(random_);
+    versions.asked = store_->disk();
+    const Bytes offline = *Send(requests[0]), online = *Send(requests[1]);
+    const BytesView answers[] = {offline, online};
+    SHOAL_EXPECT_OK(batch->Finish(answers));
+    versions.now = store_->disk();
+
+    // The question behind the head and the numbers of queries and hints; the hint's XOR.
+    const BytesView question = BytesView(versions.asked.state).subspan(124 + 13, 13);
+    Append(spent, question.first(8));
+    AppendLe<uint64_t>(spent, 0);
+    Append(spent, question.subspan(8));
+    Append(answered, BytesView(versions.now.state)
+                         .last(parities.size())
+                         .subspan(LoadLe<uint32_t>(&question[8]) * kRecordBytes, kRecordBytes));
+    versions.first.records = {came, spent, answered};
+    return versions;
+  }
+};
+
+// Its first use makes it a state of this version, whether the query had its answers or not, and
+// what was spent stays spent.
+TEST_F(TreePirOfTwoVersionsTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
+  TwoVersions versions = Ask();
+  store_.emplace(versions.first);
+  SHOAL_ASSERT_OK(TryOpen().status());
+  EXPECT_EQ(store_->disk(), versions.now);
+  Fetch(*Open(), {1, 2}, 3);
+  versions.first.records.pop_back();
+  store_.emplace(versions.first);
+  SHOAL_ASSERT_OK(TryOpen().status());
+  EXPECT_EQ(store_->disk(), versions.asked);
+  EXPECT_EQ(Open()->needed(0), Session::Need::kRequests) << "the same query is sent again";
+}
+
+TEST_F(TreePirOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
+  const MemoryStore::Disk good = Ask().first;
   ASSERT_EQ(good.records.size(), 3u);  // the hints, a query, its answers
   const auto expect = [&](MemoryStore::Disk disk, absl::StatusCode code, const char* part) {
     store_.emplace(std::move(disk));

@@ -27,23 +27,14 @@ constexpr size_t kStoredShapeBytes = 8 + 3 * 4, kKeyAt = kShapeAt + kStoredShape
 constexpr size_t kKeyBytes = Seed::size(), kHeadBytes = kKeyAt + kKeyBytes;
 
 // A record of the journal is one of these bytes, and
-//   kHintsCame  the XORs of the next hints
+//   kHintsCame  the XORs of the next hints, and not the last ones
+// Version 0.2 had the last ones in it, too, and queries, which are read and end up in a state:
 //   kSpent      a query: u64 row, u64 number, u32 hint, u8 held
 //   kAnswered   the XOR of its hint's place from now on
 //   kJudged     a hint after TreeHints::Judge: u32 hint, u64 row that it is without, its XOR
 enum Entry : uint8_t { kHintsCame = 1, kSpent = 2, kAnswered = 3, kJudged = 4 };
 constexpr size_t kJudgedHeadBytes = 4 + 8;
 constexpr size_t kSpentBytes = 1 + 8 + 8 + 4 + 1;
-
-SecretVector<uint8_t> EncodeSpent(const TreeHints::Question& question) {
-  SecretVector<uint8_t> out(kSpentBytes);
-  out[0] = kSpent;
-  StoreLe<uint64_t>(&out[1], question.row);
-  StoreLe<uint64_t>(&out[9], question.query);
-  StoreLe<uint32_t>(&out[17], question.hint);
-  out[21] = question.held;
-  return out;
-}
 
 SecretVector<uint8_t> EncodeEntry(Entry entry, BytesView body) {
   SecretVector<uint8_t> out(1 + body.size());
@@ -89,7 +80,8 @@ class TreeSession final : public Session {
     Digest id;
     std::ranges::copy(saved.subspan(kIdAt, kIdBytes), id.begin());
     if (id != id_) behind_ = id;
-    return absl::OkStatus();
+    // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
+    return IsReady() && !journal_.appended().empty() ? Save() : absl::OkStatus();
   }
 
   const wire::PirSetup& setup() const override { return setup_; }
@@ -142,7 +134,7 @@ class TreeSession final : public Session {
     const Part part = *std::exchange(part_, std::nullopt);
     if (part == Part::kHints) {
       SHOAL_RETURN_IF_ERROR(hints_->TakeParities(answer));
-      return Write(EncodeEntry(kHintsCame, answer));
+      return hints_->complete() ? Save() : journal_.Append(EncodeEntry(kHintsCame, answer));
     }
     if (answer.size() != answer_bytes_) {
       return absl::InvalidArgumentError("treepir: an answer of the wrong length");
@@ -216,9 +208,18 @@ class TreeSession final : public Session {
     const BytesView parts[] = {head, hints, hints_->parities()};
     return journal_.Save(parts);
   }
-  absl::Status Write(BytesView entry) {
-    SHOAL_RETURN_IF_ERROR(journal_.Append(entry));
-    return journal_.IsLong(shape_.client_bytes()) ? Save() : absl::OkStatus();
+  absl::Status Change(std::vector<TreeHints::Place> places) {
+    Patches patches;
+    for (TreeHints::Place& place : places) {
+      patches.Add(kHeadBytes + place.at, std::move(place.bytes));
+    }
+    return journal_.Change(patches.get(), [&] { return Save(); });
+  }
+  // The query is there before it is sent.
+  absl::Status Spend() {
+    std::vector<TreeHints::Place> places;
+    places.push_back({0, hints_->EncodeProgress()});
+    return Change(std::move(places));
   }
 
   // Whether the entry can follow.
@@ -281,21 +282,14 @@ class TreeSession final : public Session {
       online_reading_ = offline_reading_ = {};
     }
     online_answer_.reset();
-    return Write(EncodeEntry(kAnswered, hints_->ParityOf(hint)));
+    return Change(hints_->PlacesOf(hint));
   }
 
   // What a record was tells the hints.
   absl::Status Judge(const TreeHints::Question& question, BytesView record, bool right) {
     SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
-    for (const uint32_t hint : hints_->Judge(question, record, right)) {
-      SecretVector<uint8_t> entry(kJudgedHeadBytes);
-      StoreLe<uint32_t>(entry.data(), hint);
-      StoreLe<uint64_t>(entry.data() + 4, hints_->LackedBy(hint));
-      const BytesView parity = hints_->ParityOf(hint);
-      entry.insert(entry.end(), parity.begin(), parity.end());
-      SHOAL_RETURN_IF_ERROR(Write(EncodeEntry(kJudged, entry)));
-    }
-    return absl::OkStatus();
+    // How many hints are without a record is another number now, and hints' places are others.
+    return hints_->Judge(question, record, right).empty() ? absl::OkStatus() : Save();
   }
 
   wire::PirSetup setup_;
@@ -340,7 +334,7 @@ class TreeBatch final : public Batch {
     Bytes online(shape.query_bytes()), offline(shape.query_bytes());
     SHOAL_RETURN_IF_ERROR(hints.Ask(row, from, online, offline));
     // Spent before it is sent.
-    SHOAL_RETURN_IF_ERROR(session_.Write(EncodeSpent(*hints.asked())));
+    SHOAL_RETURN_IF_ERROR(session_.Spend());
     query_ = hints.asked()->query;
     std::vector<Request> requests;
     requests.push_back(session_.Query(Role::kOffline, offline, random));

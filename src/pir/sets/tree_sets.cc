@@ -498,10 +498,8 @@ constexpr size_t kLackingBytes = 4 + 8;
 
 }  // namespace
 
-SecretVector<uint8_t> TreeHints::EncodeHead() const {
-  const auto lacking = static_cast<uint32_t>(lacks_.size()) -
-                       static_cast<uint32_t>(std::ranges::count(lacks_, kNoRow));
-  SecretVector<uint8_t> head(kRootsAt + roots_.size() * (kBlock + 4) + 4 + lacking * kLackingBytes);
+SecretVector<uint8_t> TreeHints::EncodeProgress() const {
+  SecretVector<uint8_t> head(kRootsAt);
   StoreLe<uint64_t>(&head[0], queries_);
   StoreLe<uint32_t>(&head[8], taken_);
   if (asked_.has_value()) {
@@ -510,11 +508,14 @@ SecretVector<uint8_t> TreeHints::EncodeHead() const {
     StoreLe<uint32_t>(&head[kQuestionAt + 8], asked_->hint);
     head[kQuestionAt + 12] = asked_->held;
   }
-  uint8_t* at = std::copy_n(DataOf(std::span(roots_)), roots_.size() * kBlock, &head[kRootsAt]);
-  for (const uint32_t shift : shifts_) {
-    StoreLe<uint32_t>(at, shift);
-    at += 4;
-  }
+  return head;
+}
+
+SecretVector<uint8_t> TreeHints::EncodeLacking() const {
+  const auto lacking = static_cast<uint32_t>(lacks_.size()) -
+                       static_cast<uint32_t>(std::ranges::count(lacks_, kNoRow));
+  SecretVector<uint8_t> out(4 + lacking * kLackingBytes);
+  uint8_t* at = out.data();
   StoreLe<uint32_t>(at, lacking);
   at += 4;
   for (uint32_t hint = 0; hint < shape_.hints; ++hint) {
@@ -523,7 +524,39 @@ SecretVector<uint8_t> TreeHints::EncodeHead() const {
     StoreLe<uint64_t>(at + 4, lacks_[hint]);
     at += kLackingBytes;
   }
+  return out;
+}
+
+SecretVector<uint8_t> TreeHints::EncodeHead() const {
+  SecretVector<uint8_t> head = EncodeProgress();
+  const SecretVector<uint8_t> lacking = EncodeLacking();
+  const size_t sets_bytes = roots_.size() * (kBlock + 4);
+  head.resize(kRootsAt + sets_bytes + lacking.size());
+  uint8_t* at = std::copy_n(DataOf(std::span(roots_)), roots_.size() * kBlock, &head[kRootsAt]);
+  for (const uint32_t shift : shifts_) {
+    StoreLe<uint32_t>(at, shift);
+    at += 4;
+  }
+  std::ranges::copy(lacking, at);
   return head;
+}
+
+std::vector<TreeHints::Place> TreeHints::PlacesOf(uint32_t hint) const {
+  const uint64_t shifts_at = kRootsAt + roots_.size() * kBlock;
+  const uint64_t lacking_at = shifts_at + roots_.size() * 4;
+  SecretVector<uint8_t> shift(4), lacking = EncodeLacking();
+  StoreLe<uint32_t>(shift.data(), shifts_[hint]);
+  const uint64_t parities_at = lacking_at + lacking.size();
+  const TreeBlock& root = roots_[hint];
+  const BytesView parity = ParityOf(hint);
+  std::vector<Place> places;
+  places.push_back({0, EncodeProgress()});
+  places.push_back({kRootsAt + hint * kBlock, {root.bytes.begin(), root.bytes.end()}});
+  places.push_back({shifts_at + uint64_t{hint} * 4, std::move(shift)});
+  places.push_back({lacking_at, std::move(lacking)});
+  places.push_back(
+      {parities_at + uint64_t{hint} * shape_.record_bytes, {parity.begin(), parity.end()}});
+  return places;
 }
 
 BytesView TreeHints::parities() const {

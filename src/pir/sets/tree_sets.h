@@ -242,6 +242,15 @@ class TreeHints {
   // The state is the head and behind it the XORs that were taken. All of it is secret.
   SecretVector<uint8_t> EncodeHead() const;
   BytesView parities() const;
+  // Where a query changes the state, and to what: all places of `hint`, and those that every query
+  // changes. As many bytes whatever it was, but for the number of hints that are without a record.
+  struct Place {
+    uint64_t at;
+    SecretVector<uint8_t> bytes;
+  };
+  std::vector<Place> PlacesOf(uint32_t hint) const;
+  // What every query changes, whose place is the state's beginning.
+  SecretVector<uint8_t> EncodeProgress() const;
   // DATA_LOSS if that is no state of this shape; then nothing changed.
   absl::Status Decode(BytesView state);
 
@@ -256,6 +265,8 @@ class TreeHints {
     return MutableBytes(parities_).subspan(uint64_t{hint} * shape_.record_bytes,
                                            shape_.record_bytes);
   }
+  // From the number of hints that are without a record on.
+  SecretVector<uint8_t> EncodeLacking() const;
   Set DrawOne(uint64_t set) const;
   // The new set of a query with another shift: it holds the row.
   Set NewSetOf(const Question& question) const;

@@ -3,6 +3,8 @@
 #ifndef SHOAL_SRC_PIR_TESTING_MEMORY_STORE_H_
 #define SHOAL_SRC_PIR_TESTING_MEMORY_STORE_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -10,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "src/base/bytes.h"
+#include "src/base/check.h"
 #include "src/pir/engine.h"
 
 namespace shoal::pir::testing {
@@ -43,6 +46,18 @@ class MemoryStore final : public SessionStore {
     next.records.push_back(ToBytes(record));
     return Write(std::move(next));
   }
+
+  absl::Status Change(std::span<const StatePatch> patches) override {
+    if (!CanChange()) return absl::FailedPreconditionError("no state that can be changed");
+    Disk next = disk_;
+    for (const StatePatch& patch : patches) {
+      SHOAL_CHECK(patch.at <= next.state.size() &&
+                  patch.bytes.size() <= next.state.size() - patch.at);
+      std::ranges::copy(patch.bytes, next.state.begin() + static_cast<ptrdiff_t>(patch.at));
+    }
+    return Write(std::move(next));
+  }
+  bool CanChange() const override { return !disk_.state.empty() && disk_.records.empty(); }
 
   const Disk& disk() const { return disk_; }
   uint64_t writes() const { return writes_; }
