@@ -43,17 +43,14 @@ progress_of_bazel() {
 # What makes Bazel say so without a terminal.
 bazel_progress=(--show_progress --show_progress_rate_limit=2 --curses=no --color=no)
 
-# progress_of_apt WHAT LOG: reads what apt-get says with APT::Status-Fd=1; what is no status goes to LOG. Downloading is
-# taken for the first half.
+# progress_of_apt WHAT: reads apt's status lines (APT::Status-Fd). Downloading is taken for the first half.
 progress_of_apt() {
-  local line kind percent
+  local kind percent
   progress_begin "$1"
-  while IFS= read -r line; do
-    IFS=: read -r kind _ percent _ <<<"$line"
+  while IFS=: read -r kind _ percent _; do
     case $kind in
       dlstatus) progress_at "$((${percent%%.*} / 2))" 100 percent ;;
       pmstatus) progress_at "$((50 + ${percent%%.*} / 2))" 100 percent ;;
-      *) printf '%s\n' "$line" >>"$2" ;;
     esac
   done
   progress_end
