@@ -238,7 +238,7 @@ test("rounds that are signed and refused", () => {
   verifyRound(round(() => {}), deployment, NOW);
   const cases: [RegExp, (header: Header) => void][] = [
     [/counter/, (h) => (h.counter = 0n)],
-    [/counter is above the time/, (h) => (h.counter = (NOW + 3601n) * 1000n)],
+    [/counter is above the time/, (h) => (h.counter = (NOW + 86_401n) * 1000n)],
     [/another roster/, (h) => (h.rosterDigest = new Uint8Array(32))],
     [/another table/, (h) => (h.manifestDigest = new Uint8Array(32))],
     [/onion keys/, (h) => (h.onionKeys[1] = h.onionKeys[0]!)],
