@@ -20,8 +20,10 @@ inside() {
     mount --make-rprivate /
     mount -t proc proc "$root/proc"
     mount -t tmpfs tmpfs "$root/run"
-    mkdir -p "$root/dev/shm"
+    mount -t sysfs -o ro sysfs "$root/sys"
+    mkdir -p "$root/dev/shm" "$root/dev/pts"
     mount -t tmpfs tmpfs "$root/dev/shm"
+    mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
     ip link set lo up 2>/dev/null || true
     exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
       DEBIAN_FRONTEND=noninteractive TERM=dumb "$@"' sh "$root" "$@"
