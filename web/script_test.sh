@@ -15,6 +15,7 @@ for wrong in '--devices' '--devices x' '--window 2' '--tsv /no/such/file' '--wha
 done
 
 for i in $(seq 100); do printf 'key-%d\tvalue %d\n' "$i" "$i"; done >"$TEST_TMPDIR/squares.tsv"
+: >"$TEST_TMPDIR/out"  # there before it is read
 scripts/web --port 0 --chain-port "$port" --tsv "$TEST_TMPDIR/squares.tsv" --row-bytes 64 --devices 0 \
   --protect lookup >"$TEST_TMPDIR/out" 2>"$TEST_TMPDIR/said" &
 web=$!

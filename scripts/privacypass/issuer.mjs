@@ -15,6 +15,9 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
+// The library asks for the global one, which Node has from 19 on by itself.
+globalThis.crypto ??= webcrypto;
+
 const here = dirname(fileURLToPath(import.meta.url));
 const require = createRequire(join(process.env.PRIVACYPASS ?? join(here, "../../.deps/privacypass"), "package.json"));
 const { publicVerif, util, TokenChallenge, TOKEN_TYPES } = await import(
