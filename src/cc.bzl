@@ -37,6 +37,9 @@ def _prefixed(prefix, arguments, options = []):
 def cc_library(name, srcs = [], **kwargs):
     """As Bazel's. More than one source are compiled as one, NAME_unit.cc."""
     sources = [source for source in srcs if source.endswith(".cc")]
+    if not sources:
+        _cc_library(name = name, srcs = srcs, **kwargs)
+        return
     options = []
     if len(sources) > 1 and not kwargs.get("copts"):
         native.genrule(
@@ -53,9 +56,6 @@ def cc_library(name, srcs = [], **kwargs):
             "//conditions:default": [name + "_unit.cc"],
         })
         options = _UNIT_COPTS
-    elif not sources:
-        _cc_library(name = name, srcs = srcs, **kwargs)
-        return
     _cc_library(name = name, srcs = srcs, **_prefixed("library", kwargs, options))
 
 def cc_binary(name, **kwargs):
