@@ -9,12 +9,15 @@ namespaces must therefore differ. Targets with `copts` of their own are compiled
 
 load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
 
-# A test's own file is compiled with less effort. What it calls is not; under sanitizers the checks stay.
+# A test's own file is compiled with less effort. What it calls is not; under sanitizers the checks stay. A test that
+# computes for seconds itself has COMPUTING_TEST_COPTS for its `copts`.
 TEST_COPTS = select({
-    "//src:optimized": ["-O1"],
+    "//src:optimized": ["-O0", "-U_FORTIFY_SOURCE"],
     "//src:sanitized": ["-O0"],
     "//conditions:default": [],
 })
+
+COMPUTING_TEST_COPTS = ["-O2"]
 
 # gcc takes the parts of a unit for headers, whose classes must have no members of a type in an anonymous namespace.
 _UNIT_COPTS = ["-Wno-subobject-linkage"]
@@ -63,7 +66,9 @@ def cc_binary(name, **kwargs):
     _cc_binary(name = name, **_prefixed("library", kwargs))
 
 def cc_test(name, **kwargs):
-    """As Bazel's, with TEST_COPTS."""
-    arguments = _prefixed("test", kwargs)
-    arguments["copts"] = arguments.get("copts", []) + TEST_COPTS
+    """As Bazel's, with TEST_COPTS where a test has no others."""
+    arguments = kwargs
+    if not kwargs.get("copts"):
+        arguments = _prefixed("test", kwargs)
+        arguments["copts"] = arguments.get("copts", []) + TEST_COPTS
     _cc_test(name = name, **arguments)

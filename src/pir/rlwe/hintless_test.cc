@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/sanitized.h"
 #include "src/base/testing/test_random.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/lwe/gaussian.h"
@@ -83,6 +84,7 @@ constexpr HintlessShape kTiny = {
 // Records in one pack and across packs, packs that are not full, columns in one ring element and
 // in so many that their products are summed in parts, words of any width.
 TEST(Hintless, RowsOfEveryShapeAreFound) {
+  if (kThreadSanitized) GTEST_SKIP() << "on one thread, where there are no races";
   const struct {
     HintlessShape shape;
     uint64_t missing;
@@ -97,12 +99,13 @@ TEST(Hintless, RowsOfEveryShapeAreFound) {
   for (const auto& each : cases) {
     World world(each.shape, each.missing);
     const uint64_t rows = world.setup.rows();
-    for (uint64_t i = 0; i < 20; ++i) world.ExpectServed(world.random.Below(rows));
+    for (int i = 0; i < (kSanitized ? 2 : 20); ++i) world.ExpectServed(world.random.Below(rows));
     for (const uint64_t row : {uint64_t{0}, rows / 2, rows - 1}) world.ExpectServed(row);
   }
 }
 
 TEST(Hintless, RecordsWithBytesAtTheEndsOfTheirRange) {
+  if (kThreadSanitized) GTEST_SKIP() << "on one thread, where there are no races";
   Records records(64 * 3, 900);
   for (uint64_t row = 0; row < 64 * 3; ++row) records.Fill(row, row % 3 == 0 ? 0 : 0xff);
   World world(std::move(records),
@@ -148,6 +151,7 @@ double MeanOfErrors(World& world, int queries) {
 // follows from them, whether the errors of keys and secret are nearly all there is (few columns) or
 // those of the first stage are half of it (many columns, bytes at the ends of their range).
 TEST(Hintless, ErrorsAreAsTheyAreComputed) {
+  if (kThreadSanitized) GTEST_SKIP() << "on one thread, where there are no races";
   World packing({.rows_per_column = 2, .columns = 64, .word_bits = 27, .record_bytes = 1500});
   EXPECT_NEAR(MeanOfErrors(packing, 12), 1, 0.08);
   const HintlessServer::Variances variances = packing.server->VariancesOfErrors();
@@ -181,6 +185,7 @@ TEST(Hintless, ErrorsAreAsTheyAreComputed) {
 // The bound covers contents that are not like random ones: no byte, the same byte everywhere, one
 // row that differs.
 TEST(Hintless, NormsStayBelowTheBoundForContentsWithStructure) {
+  if (kThreadSanitized) GTEST_SKIP() << "on one thread, where there are no races";
   const PackNorms most = MaxPackNorms();
   for (const uint8_t byte : {0, 0x80, 0xff}) {
     Records records(128, 1024);
@@ -200,6 +205,7 @@ TEST(Hintless, NormsStayBelowTheBoundForContentsWithStructure) {
 // Where one row of a pack is all there is, every mask is an image of the same polynomial. The two
 // chains of digits must not be images of each other, or their errors add up.
 TEST(Hintless, NormsStayBelowTheBoundForPacksOfOneRow) {
+  if (kThreadSanitized) GTEST_SKIP() << "on one thread, where there are no races";
   for (const uint32_t record_bytes : {1u, 2049u}) {
     World world(
         {.rows_per_column = 1, .columns = 64, .word_bits = 27, .record_bytes = record_bytes});
@@ -210,6 +216,7 @@ TEST(Hintless, NormsStayBelowTheBoundForPacksOfOneRow) {
 
 // Public parts under which a pack's norms are too large are given up, and the setup says so.
 TEST(Hintless, DrawsWithLargeNormsAreGivenUp) {
+  if (kThreadSanitized) GTEST_SKIP() << "on one thread, where there are no races";
   const Records records(60, 20);
   HintlessShape shape = {.rows_per_column = 1, .columns = 64, .word_bits = 27, .record_bytes = 20};
   std::vector<double> norms;
@@ -584,6 +591,7 @@ TEST(Hintless, RefreshMakesPacksWithChangedRowsAnew) {
 
 // A content under which answers would be too noisy leaves the server at its epoch, and whole.
 TEST(Hintless, ARefreshToNoisyPacksChangesNothing) {
+  if (kThreadSanitized) GTEST_SKIP() << "on one thread, where there are no races";
   Records records(128, 1024);
   // Without a mask one of the two chains has no digits.
   for (uint64_t row = 0; row < 128; ++row) records.Fill(row, 0x80);
@@ -635,6 +643,7 @@ TEST(Hintless, AnswersAreTheSameOnAnyThreadsAndKernelsAndTogether) {
   for (const Bytes& query : queries) views.push_back({.kind = 0, .count = 1, .body = query});
   const auto together = threaded->Answer(Role::kSingle, views);
   for (size_t i = 0; i < queries.size(); ++i) EXPECT_EQ(*together[i], expected[i]) << i;
+  if (kThreadSanitized) return;  // the rest is on one thread
   for (const SmallKernel* kernel : SupportedSmallKernels()) {
     const auto server =
         *HintlessServer::Create(world.records.content(), world.setup, {}, {.ring = kernel});
