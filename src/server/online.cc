@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -55,10 +56,11 @@ void Ahead(const uint8_t* bytes, size_t size) {
 template <typename Source>
 class MaskedAnswers : public Source {
  public:
-  MaskedAnswers(const AnswerKeysPointer& keys, ThreadPool& pool)
+  MaskedAnswers(const AnswerKeysPointer& keys, const Resources& resources)
       : answer_bytes_(keys->context->answer_bytes),
         count_(keys->queries->positions.size()),
-        pool_(pool),
+        pool_(*resources.pool),
+        making_piece_(resources.making_piece),
         keys_(keys) {}
 
   uint64_t size() const override { return count_ * answer_bytes_; }
@@ -78,6 +80,7 @@ class MaskedAnswers : public Source {
   void Make(const AnswerKeys& keys, MutableBytes piece, const Fill& fill) {
     const size_t count = piece.size() / answer_bytes_;
     SHOAL_CHECK(piece.size() == count * answer_bytes_ && count <= count_ - given_);
+    if (making_piece_ != nullptr) (*making_piece_)(keys.context->round_id);
     std::atomic<size_t> masked = 0;
     pool_.ParallelFor(count, ChunkOf(answer_bytes_), [&](size_t begin, size_t end) {
       const MutableBytes answers =
@@ -124,14 +127,16 @@ class MaskedAnswers : public Source {
     return masked;
   }
 
+  const std::function<void(const Digest&)>* const making_piece_;
   const std::weak_ptr<const AnswerKeys> keys_;
 };
 
 // Answers from the rows of the table.
 class BackendAnswers final : public MaskedAnswers<ByteSource> {
  public:
-  BackendAnswers(const AnswerKeysPointer& keys, const AnswerTable& table, ThreadPool& pool)
-      : MaskedAnswers(keys, pool), table_(table), no_row_(answer_bytes_) {}
+  BackendAnswers(const AnswerKeysPointer& keys, const AnswerTable& table,
+                 const Resources& resources)
+      : MaskedAnswers(keys, resources), table_(table), no_row_(answer_bytes_) {}
 
   absl::StatusOr<BytesView> Next() override {
     if (given_ == count_) return BytesView();
@@ -177,8 +182,9 @@ class BackendAnswers final : public MaskedAnswers<ByteSource> {
 // once, as no piece is given twice.
 class ReturnedAnswers final : public MaskedAnswers<AnswerSource> {
  public:
-  ReturnedAnswers(const AnswerKeysPointer& keys, shuffle::Scatter scatter, ThreadPool& pool)
-      : MaskedAnswers(keys, pool), scatter_(std::move(scatter)) {}
+  ReturnedAnswers(const AnswerKeysPointer& keys, shuffle::Scatter scatter,
+                  const Resources& resources)
+      : MaskedAnswers(keys, resources), scatter_(std::move(scatter)) {}
 
   absl::StatusOr<BytesView> Next() override {
     if (given_ == count_) return BytesView();
@@ -496,7 +502,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPoin
   // this party's masks, has no place in it.
   intake.scatter_.WipeFrom(intake.forwarding_->places);
   if (keys->material->arena != nullptr) keys->material->arena->Touched();
-  return std::make_unique<ReturnedAnswers>(keys, std::move(intake.scatter_), *resources.pool);
+  return std::make_unique<ReturnedAnswers>(keys, std::move(intake.scatter_), resources);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const AnswerKeysPointer& keys,
@@ -509,7 +515,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const AnswerKeysPointe
     resources.machines->GiveUp();
     return status;
   }
-  return std::make_unique<BackendAnswers>(keys, table, *resources.pool);
+  return std::make_unique<BackendAnswers>(keys, table, resources);
 }
 
 }  // namespace shoal::server

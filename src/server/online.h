@@ -178,14 +178,15 @@ class AnswerIntake {
 // Returns the answers for the previous party, masked as they are read. Every used position gets one
 // answer of the fixed size; a dead position, for which nobody has a mask, gets pseudorandom bytes.
 // INVALID_ARGUMENT if the intake is not complete; errors of Machines and of the spools, after which
-// other machines are as after ForwardQueries. Of the resources, the source needs the pool alone.
+// other machines are as after ForwardQueries. Of the resources, the source keeps the pool and
+// making_piece.
 absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPointer& keys,
                                                             AnswerIntake intake,
                                                             const Resources& resources);
 
 // At the backend: answers every query with the row that it names, or zeros if there is no such row,
 // under the mask. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries; then
-// this machine gives up. Of the resources, the source needs the pool alone.
+// this machine gives up. Of the resources, the source keeps the pool and making_piece.
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const AnswerKeysPointer& keys,
                                                           const AnswerTable& table,
                                                           const Resources& resources);

@@ -1058,6 +1058,7 @@ class Party::Outgoing final : public ByteSource {
         content_(content),
         inner_(std::move(inner)),
         report_(std::move(report)),
+        id_(keys.context.round_id),
         mac_(keys.Mac(content)),
         generation_(open_->Generation()),
         size_(inner_->size()) {
@@ -1107,7 +1108,7 @@ class Party::Outgoing final : public ByteSource {
   absl::Status CheckCurrent() const { return open_->CheckGeneration(generation_); }
   // The next piece, for who has open->work, while CheckCurrent holds.
   absl::StatusOr<BytesView> Take() {
-    if (const auto* const hook = party_->resources_.making_piece) (*hook)();
+    if (const auto* const hook = party_->resources_.making_piece) (*hook)(id_);
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source_->Next());
     given_ += piece.size();
@@ -1121,6 +1122,7 @@ class Party::Outgoing final : public ByteSource {
   const Content content_;
   std::unique_ptr<ByteSource> inner_;  // until Start
   wire::StageReport report_;
+  const Digest id_;
   const ContentMac mac_;
   std::optional<CommittedSource> source_;
   const uint64_t generation_;

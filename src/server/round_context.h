@@ -31,9 +31,10 @@ struct Resources {
   // The machines of this party, for this round. Stages of one round call it in the same order on
   // all of them. May be shared between rounds only where the party has one machine.
   machines::Machines* machines = &machines::Machines::Alone();
-  // Called before each piece of an output is made, when the round was found to live: tests end it
-  // there. Null outside tests.
-  const std::function<void()>* making_piece = nullptr;
+  // Called once the round was found to live, before each piece of an output is made, and for
+  // answers again when the piece has what it is made of: tests end the round there. The id lies
+  // where the rest of that is, and stays as long. Null outside tests.
+  const std::function<void(const Digest& round_id)>* making_piece = nullptr;
 
   // CANCELLED once the round has ended.
   absl::Status CheckLive() const {

@@ -205,7 +205,7 @@ class Terms::Outgoing : public RefreshAnswers {
   absl::StatusOr<BytesView> Next() override {
     if (given_ == size()) return BytesView();
     SHOAL_RETURN_IF_ERROR(term_->CheckGeneration(generation_));
-    if (const auto* const hook = terms_->resources_.making_piece) (*hook)();
+    if (const auto* const hook = terms_->resources_.making_piece) (*hook)(term_->id);
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, Piece());
     const size_t count = piece.size() / answer_bytes();

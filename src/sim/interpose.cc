@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -544,3 +546,16 @@ int closedir(DIR* directory) {
 }
 
 }  // extern "C"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which look themselves
+// What is freed in a simulation is overwritten, so that who still reads it does not find what it
+// was.
+
+void operator delete(void* memory) noexcept {
+  if (memory != nullptr && Scheduler::Current() != nullptr) {
+    std::memset(memory, 0xDB, malloc_usable_size(memory));
+  }
+  std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
+#endif

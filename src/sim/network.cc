@@ -20,14 +20,6 @@ absl::Status Broke() { return absl::UnavailableError("the connection broke"); }
 
 }  // namespace
 
-absl::Status Drain(ByteSource& source, Bytes& all) {
-  for (;;) {
-    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source.Next());
-    if (piece.empty()) return absl::OkStatus();
-    Append(all, piece);
-  }
-}
-
 struct Network::Pending {
   bool done = false;
   absl::StatusOr<Answer> answer;
@@ -96,6 +88,16 @@ absl::StatusOr<Network::Answer> Network::Call(Address from, Address to, wire::Fr
     return wire::ErrorOf(pending->answer->frame);
   }
   return std::move(pending->answer);
+}
+
+absl::Status Network::Drain(ByteSource& source, Bytes& all) const {
+  for (;;) {
+    const absl::StatusOr<BytesView> piece = source.Next();
+    if (on_next) on_next(piece.ok() && !piece->empty());
+    if (!piece.ok()) return piece.status();
+    if (piece->empty()) return absl::OkStatus();
+    Append(all, *piece);
+  }
 }
 
 void Network::Send(Address from, Address to, wire::Frame request, Time delay) {
@@ -193,6 +195,12 @@ void Network::Serve(const Listener& listener, PendingPointer pending, Address fr
     return Complete(pending, Broke(), Latency());
   }
   sink->Done(std::move(reply));
+}
+
+void Network::BreakCalls(const Process* server) {
+  for (const PendingPointer& pending : std::vector(served_)) {
+    if (pending->server == server) Complete(pending, Broke(), Latency());
+  }
 }
 
 void Network::Died(const Process* process, bool silently) {

@@ -30,9 +30,6 @@ inline Address MachineAddress(uint32_t party, uint32_t rank) {
 inline uint32_t PartyAt(Address machine) { return static_cast<uint32_t>(machine % 10); }
 inline uint32_t RankAt(Address machine) { return static_cast<uint32_t>(machine / 10); }
 
-// Appends what the source gives until it fails, or gives an empty piece, as a connection does.
-absl::Status Drain(ByteSource& source, Bytes& all);
-
 class Network {
  public:
   // How likely each is, for one call.
@@ -67,6 +64,8 @@ class Network {
   std::function<void(Address from, Address to, wire::Frame& request)> on_request;
   std::function<void(Address from, Address to, const wire::Frame& request, Answer& answer)>
       on_answer;
+  // Called when a source of what a program sends was asked for its next piece: whether it gave one.
+  std::function<void(bool given)> on_next;
 
   void Listen(Address address, Listener listener) {
     listeners_[address] = std::make_shared<const Listener>(std::move(listener));
@@ -80,6 +79,10 @@ class Network {
   // refused; DEADLINE_EXCEEDED; CANCELLED.
   absl::StatusOr<Answer> Call(Address from, Address to, wire::Frame request, Time timeout,
                               const std::function<bool()>& cancelled = nullptr);
+  // Appends what the source gives until it fails, or gives an empty piece, as a connection does.
+  absl::Status Drain(ByteSource& source, Bytes& all) const;
+  // The connections of all that the process is answering break.
+  void BreakCalls(const Process* server);
   // A request whose answer nobody waits for.
   void Send(Address from, Address to, wire::Frame request, Time delay);
 

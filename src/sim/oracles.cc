@@ -58,10 +58,7 @@ struct Refused {
   std::set<std::string> contents;                                  // the records
 
   explicit Refused(BytesView journal) {
-    while (journal.size() > kRecordFrameBytes) {
-      const size_t length = LoadLe<uint32_t>(journal.data());
-      if (journal.size() - kRecordFrameBytes < length) return;
-      const BytesView record = journal.subspan(kRecordFrameBytes, length);
+    for (const BytesView record : RecordsOf(journal)) {
       if (record[0] == kContentRecord) {
         contents.insert(ToString(record));
         highest = std::max(highest, LoadLe<uint64_t>(record.data() + 2));
@@ -70,12 +67,27 @@ struct Refused {
         epochs[ToString(record.subspan(kSubject))] = {
             LoadLe<uint64_t>(record.data() + 1), ToString(record.subspan(kDigest, sizeof(Digest)))};
       }
-      journal = journal.subspan(kRecordFrameBytes + length);
     }
   }
 };
 
 }  // namespace
+
+std::vector<BytesView> RecordsOf(BytesView journal) {
+  std::vector<BytesView> records;
+  while (journal.size() > kRecordFrameBytes) {
+    const size_t length = LoadLe<uint32_t>(journal.data());
+    if (journal.size() - kRecordFrameBytes < length) break;
+    records.push_back(journal.subspan(kRecordFrameBytes, length));
+    journal = journal.subspan(kRecordFrameBytes + length);
+  }
+  return records;
+}
+
+bool IsContent(BytesView record, server::Content content) {
+  return record.size() > 1 && record[0] == kContentRecord &&
+         record[1] == static_cast<uint8_t>(content);
+}
 
 void Oracles::Violate(const std::string& oracle, const std::string& what) {
   if (violations_.size() >= kMaxViolations) return;

@@ -9,6 +9,9 @@
 //              overlap, and all of them together are the list
 //   epochs     no party signs a round that one of its machines cannot open for lack of the epoch
 //   committed  what a party sends is in its journal, after a power cut too
+//   pieces     no piece of what a party sends leaves if its round ended while the piece was made,
+//   and
+//              what it is made of is there until then
 //   kept       what was acknowledged is there while its round lives
 //   ended      every round ends at every party within seconds of the chain being whole
 //   erased     nothing outlives its round: no seed is left on any disk
@@ -44,6 +47,11 @@ struct Violation {
   std::string oracle;
   std::string what;
 };
+
+// The records of a party's journal, read without its code.
+std::vector<BytesView> RecordsOf(BytesView journal);
+// Whether a record is the digest of this content.
+bool IsContent(BytesView record, server::Content content);
 
 class Oracles {
  public:

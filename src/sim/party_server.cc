@@ -55,7 +55,7 @@ SimulatedLink::SimulatedLink(Network* network, Address from, uint32_t next_machi
            .call = [this](const Digest&, uint32_t machine, wire::Frame request, ByteSource* bulk,
                           uint64_t answer_bulk_bytes,
                           std::function<bool()> over) -> absl::StatusOr<shoald::RunCalls::Answer> {
-             if (bulk != nullptr) SHOAL_RETURN_IF_ERROR(Drain(*bulk, request.bulk));
+             if (bulk != nullptr) SHOAL_RETURN_IF_ERROR(network_->Drain(*bulk, request.bulk));
              SHOAL_ASSIGN_OR_RETURN(
                  Network::Answer answer,
                  Call(
@@ -110,7 +110,7 @@ absl::Status SimulatedLink::Offline(const wire::SignedHeader& header,
   *request.mutable_header() = header;
   // The connection takes the bytes of a list as they are made; here all are made first.
   Bytes bulk;
-  SHOAL_RETURN_IF_ERROR(Drain(*onions, bulk));
+  SHOAL_RETURN_IF_ERROR(network_->Drain(*onions, bulk));
   SHOAL_ASSIGN_OR_RETURN(const Network::Answer answer,
                          Call(wire::MakeFrame(FrameType::kOffline, request, std::move(bulk)),
                               stage_limit_, Over(round::RoundId(header.header()))));
@@ -198,8 +198,8 @@ absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> SimulatedLink::Refresh(
 
 absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options) {
   std::unique_ptr<PartyServer> self(new PartyServer(std::move(options)));
-  const auto& [universe, network, process, address, epoch, plan, journal, job, ended, not_opened] =
-      self->options_;
+  const auto& [universe, network, process, address, epoch, plan, journal, making_piece, of_term,
+               stage_done, alter_table, job, ended, not_opened] = self->options_;
   const roster::Roster& roster = universe->roster();
   if (self->is_one_of_several()) {
     self->links_.emplace(
@@ -274,16 +274,28 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options)
   return self;
 }
 
+server::TableEpoch PartyServer::Epoch(uint64_t epoch) const {
+  server::TableEpoch made = options_.universe->Epoch(epoch, PartyAt(options_.address));
+  if (options_.alter_table) options_.alter_table(made);
+  return made;
+}
+
 absl::Status PartyServer::OpenParty() {
   const roster::Roster& roster = options_.universe->roster();
   const uint32_t number = PartyAt(options_.address);
   if (is_head() || number == 1) {
     SHOAL_ASSIGN_OR_RETURN(journal_, server::FileJournal::Open(kStateDirectory, options_.journal));
   }
-  const server::Resources resources{.pool = &pool_, .spools = &spools_};
-  server::Party::Options options{.number = PartyNumber(number),
-                                 .roster = roster,
-                                 .table = options_.universe->Epoch(options_.epoch, number)};
+  const server::Resources resources{
+      .pool = &pool_,
+      .spools = &spools_,
+      .making_piece = options_.making_piece ? &options_.making_piece : nullptr};
+  server::Resources resources_of_terms = resources;
+  resources_of_terms.making_piece =
+      options_.making_piece_of_term ? &options_.making_piece_of_term : nullptr;
+  server::Party::Options options{
+      .number = PartyNumber(number), .roster = roster, .table = Epoch(options_.epoch)};
+  options.stage_done = options_.stage_done;
   if (is_one_of_several()) {
     options.machines = {
         .rank = RankAt(options_.address),
@@ -304,7 +316,7 @@ absl::Status PartyServer::OpenParty() {
                                      .directory = absl::StrCat(kStateDirectory, "/terms"),
                                      .table = [this] { return party_->table(); }},
                                     &options_.universe->key(number), journal_.get(), &random_,
-                                    &clock_, resources));
+                                    &clock_, resources_of_terms));
     options.terms = terms_.get();
   }
   SHOAL_ASSIGN_OR_RETURN(
@@ -353,14 +365,13 @@ absl::Status PartyServer::Take(uint64_t epoch) {
     SHOAL_RETURN_IF_ERROR(
         control_->AwaitEpoch(epoch, [this, epoch] { return stopping_ || wanted_epoch_ > epoch; }));
   }
-  SHOAL_RETURN_IF_ERROR(
-      party_->TakeEpoch(options_.universe->Epoch(epoch, PartyAt(options_.address))));
+  SHOAL_RETURN_IF_ERROR(party_->TakeEpoch(Epoch(epoch)));
   if (clients_ != nullptr) clients_->Serve(options_.universe->table(epoch));
   return absl::OkStatus();
 }
 
 void PartyServer::EndRound(const Digest& round_id, const std::string& reason) {
-  all_steps_->End(round_id, reason);
+  all_steps_.has_value() ? all_steps_->End(round_id, reason) : frontend_->Abort(round_id, reason);
   node_->Live(frontend_->Live()).IgnoreError();
 }
 

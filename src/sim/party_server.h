@@ -88,6 +88,13 @@ class PartyServer {
     uint64_t epoch;   // of the table
     server::RoundPlan plan;
     server::FileJournalOptions journal = {};
+    // server::Resources::making_piece, of the party's rounds and of its terms.
+    std::function<void(const Digest& round_id)> making_piece = nullptr;
+    std::function<void(const Digest& round_id)> making_piece_of_term = nullptr;
+    // server::Party::Options::stage_done.
+    std::function<void(const wire::StageReport& report)> stage_done = nullptr;
+    // Told the epoch of the table that the party takes, and may change it; the party's own alone.
+    std::function<void(server::TableEpoch& epoch)> alter_table = nullptr;
     // At one of several machines, and told once its control has ended: the process is to end.
     std::unique_ptr<shoald::MachineJob> job = nullptr;
     std::function<void()> ended = nullptr;
@@ -102,8 +109,7 @@ class PartyServer {
   // Ends in good order, as on SIGTERM.
   void Stop();
 
-  // At party 1's head, if it has several machines: ends a round as the driver does when a party
-  // says that it lacks the round.
+  // At party 1's head: ends a round as the driver does when a party says that it lacks the round.
   void EndRound(const Digest& round_id, const std::string& reason);
   // At a machine of a party of several: whether it holds the queries of a round.
   bool HoldsQueries(const Digest& round_id) const {
@@ -121,6 +127,7 @@ class PartyServer {
   explicit PartyServer(Options options) : options_(std::move(options)) {}
   bool is_one_of_several() const { return options_.job != nullptr; }
   absl::Status OpenParty();
+  server::TableEpoch Epoch(uint64_t epoch) const;
   void Listen();
 
   const Options options_;

@@ -41,7 +41,7 @@ class RoundStreamTest : public ::testing::Test {
       : deployment_({.rows = 20,
                      .row_bytes = kRowBytes,
                      .plan = {.stage_limit_s = 100},
-                     .making_piece = [this] {
+                     .making_piece = [this](const Digest&) {
                        if (before_piece_) before_piece_();
                      }}) {}
 
@@ -107,19 +107,23 @@ class RoundStreamTest : public ::testing::Test {
     while (party(number).Stage(id()).ok()) std::this_thread::yield();
   }
 
-  // Reads pieces; the round ends while piece `at`, from 0 on, is made.
-  void ExpectNoPieceOfAnEndedRound(uint32_t number, ByteSource& source, int at, End how) {
+  // Reads pieces; the round ends while piece `at`, from 0 on, is made: `middle` of it says whether
+  // the piece has what it is made of by then, of a source of answers.
+  void ExpectNoPieceOfAnEndedRound(uint32_t number, ByteSource& source, int at, End how,
+                                   bool middle = false) {
     for (int piece = 0; piece < at; ++piece) {
       const auto given = source.Next();
       ASSERT_THAT(given, testing::IsOk());
       ASSERT_FALSE(given->empty());
     }
-    bool ended = false;
+    bool ended = false, begun = false;
     before_piece_ = [&] {
+      if (middle && !std::exchange(begun, true)) return;
       if (!std::exchange(ended, true)) EndAt(number, how);
     };
     EXPECT_THAT(source.Next(), StatusIs(absl::StatusCode::kFailedPrecondition, "ended"))
-        << "party " << number << ", piece " << at << ", end " << static_cast<int>(how);
+        << "party " << number << ", piece " << at << ", end " << static_cast<int>(how)
+        << (middle ? ", in the middle" : "");
     EXPECT_TRUE(ended) << "the test would not see it";
     before_piece_ = nullptr;
     ending_.wait();
@@ -142,11 +146,13 @@ TEST_F(RoundStreamTest, NoAnswersLeaveARoundThatEndsWhileTheyAreMade) {
       for (const int at : {0, 1}) {
         // The answers to clients alone, at party 1, are one piece.
         if (number == 1 && at > 0) continue;
-        BringToQueries();
-        ASSERT_FALSE(HasFatalFailure());
-        SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, AnswersOf(number));
-        ExpectNoPieceOfAnEndedRound(number, *answers, at, how);
-        SHOAL_ASSERT_OK(deployment_.EndRound(id()));
+        for (const bool middle : {false, true}) {
+          BringToQueries();
+          ASSERT_FALSE(HasFatalFailure());
+          SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, AnswersOf(number));
+          ExpectNoPieceOfAnEndedRound(number, *answers, at, how, middle);
+          SHOAL_ASSERT_OK(deployment_.EndRound(id()));
+        }
       }
     }
   }

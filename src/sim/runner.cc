@@ -17,39 +17,13 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/sim/outcome_bytes.h"
 #include "src/sim/scheduler.h"
 
 namespace shoal::sim {
 namespace {
 
 constexpr rlim_t kMaxProcessorSeconds = 120;
-
-void Put(Bytes& out, uint64_t number) { AppendLe(out, number); }
-void Put(Bytes& out, const std::string& text) {
-  Put(out, text.size());
-  Append(out, AsBytes(text));
-}
-
-// What Put has written; zeros and empty texts once it ends.
-class Reader {
- public:
-  explicit Reader(BytesView bytes) : bytes_(bytes) {}
-  uint64_t Number() {
-    if (bytes_.size() < 8) return 0;
-    const uint64_t number = LoadLe<uint64_t>(bytes_.data());
-    bytes_ = bytes_.subspan(8);
-    return number;
-  }
-  std::string Text() {
-    const size_t size = std::min<uint64_t>(Number(), bytes_.size());
-    std::string text(AsText(bytes_.first(size)));
-    bytes_ = bytes_.subspan(size);
-    return text;
-  }
-
- private:
-  BytesView bytes_;
-};
 
 Bytes Encode(const Outcome& outcome) {
   Bytes out;
@@ -59,7 +33,8 @@ Bytes Encode(const Outcome& outcome) {
   for (const uint64_t count :
        {outcome.lookups_answered, outcome.lookups_failed, outcome.rounds, outcome.rounds_answered,
         outcome.crashes, outcome.restarts, outcome.ended_while_closing, outcome.parts_miscut,
-        outcome.refreshes_fetched, outcome.refreshes_tampered, outcome.refreshes_not_taken}) {
+        outcome.within_pieces, outcome.ended_within_pieces, outcome.refreshes_fetched,
+        outcome.refreshes_tampered, outcome.refreshes_not_taken}) {
     Put(out, count);
   }
   Put(out, outcome.troubles);
@@ -72,7 +47,7 @@ Bytes Encode(const Outcome& outcome) {
 }
 
 Outcome Decode(BytesView bytes) {
-  Reader reader(bytes);
+  OutcomeReader reader(bytes);
   Outcome outcome;
   outcome.digest = reader.Number();
   outcome.events = reader.Number();
@@ -80,8 +55,8 @@ Outcome Decode(BytesView bytes) {
   for (uint64_t* const count :
        {&outcome.lookups_answered, &outcome.lookups_failed, &outcome.rounds,
         &outcome.rounds_answered, &outcome.crashes, &outcome.restarts, &outcome.ended_while_closing,
-        &outcome.parts_miscut, &outcome.refreshes_fetched, &outcome.refreshes_tampered,
-        &outcome.refreshes_not_taken}) {
+        &outcome.parts_miscut, &outcome.within_pieces, &outcome.ended_within_pieces,
+        &outcome.refreshes_fetched, &outcome.refreshes_tampered, &outcome.refreshes_not_taken}) {
     *count = reader.Number();
   }
   outcome.troubles = reader.Text();
@@ -101,7 +76,7 @@ struct Child {
   Bytes output;
 };
 
-Child Start(const Universe& universe, const Options& options) {
+Child Start(uint64_t seed, const std::function<Bytes()>& work) {
   int ends[2];
   SHOAL_CHECK(pipe(ends) == 0);
   std::fflush(nullptr);
@@ -113,7 +88,7 @@ Child Start(const Universe& universe, const Options& options) {
     setrlimit(RLIMIT_CPU, &limit);
     const rlimit none{.rlim_cur = 0, .rlim_max = 0};
     setrlimit(RLIMIT_CORE, &none);
-    const Bytes out = Encode(Simulate(universe, options));
+    const Bytes out = work();
     for (size_t at = 0; at < out.size();) {
       const ssize_t n = write(ends[1], out.data() + at, out.size() - at);
       if (n < 0 && errno == EINTR) continue;
@@ -123,7 +98,11 @@ Child Start(const Universe& universe, const Options& options) {
     _exit(0);
   }
   close(ends[1]);
-  return {.pid = pid, .pipe = ends[0], .seed = options.seed, .output = {}};
+  return {.pid = pid, .pipe = ends[0], .seed = seed, .output = {}};
+}
+
+Child Start(const Universe& universe, const Options& options) {
+  return Start(options.seed, [&] { return Encode(Simulate(universe, options)); });
 }
 
 // Reads what is there; false at the end.
@@ -135,22 +114,36 @@ bool Read(Child& child) {
   return n > 0;
 }
 
-Outcome Finish(Child& child) {
+EndedProcess End(Child& child) {
   close(child.pipe);
   int status = 0;
   while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  Outcome outcome = Decode(child.output);
+  EndedProcess ended{.output = std::move(child.output)};
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    const std::string how = WIFSIGNALED(status)
-                                ? absl::StrCat("died: ", strsignal(WTERMSIG(status)))
-                                : absl::StrCat("exited with ", WEXITSTATUS(status));
-    outcome.violations.push_back({"alive", absl::StrCat("the simulation ", how)});
+    ended.died = WIFSIGNALED(status) ? absl::StrCat("died: ", strsignal(WTERMSIG(status)))
+                                     : absl::StrCat("exited with ", WEXITSTATUS(status));
+  }
+  return ended;
+}
+
+Outcome Finish(Child& child) {
+  const EndedProcess ended = End(child);
+  Outcome outcome = Decode(ended.output);
+  if (!ended.died.empty()) {
+    outcome.violations.push_back({"alive", absl::StrCat("the simulation ", ended.died)});
   }
   return outcome;
 }
 
 }  // namespace
+
+EndedProcess InOwnProcess(const std::function<Bytes()>& work) {
+  Child child = Start(0, work);
+  while (Read(child)) {
+  }
+  return End(child);
+}
 
 Runner::Runner(Kind kind) : kind_(kind) {
   PrepareProcess();
@@ -189,15 +182,16 @@ Outcome Runner::Run(const Options& options) const {
   return Finish(child);
 }
 
-void Runner::RunMany(uint64_t first, uint64_t runs, unsigned jobs,
+void Runner::RunMany(const Options& options, uint64_t runs, unsigned jobs,
                      const std::function<bool(uint64_t seed, const Outcome& outcome)>& take) const {
   std::vector<Child> children;
   uint64_t begun = 0;
   bool goes_on = true;
   while ((goes_on && begun < runs) || !children.empty()) {
     while (goes_on && begun < runs && children.size() < jobs) {
-      const uint64_t seed = first + begun++;
-      children.push_back(Start(UniverseOf(seed), {.seed = seed}));
+      Options next = options;
+      next.seed += begun++;
+      children.push_back(Start(UniverseOf(next.seed), next));
     }
     std::vector<pollfd> waiting;
     for (const Child& child : children)

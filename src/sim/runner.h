@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "src/base/bytes.h"
 #include "src/sim/simulation.h"
 #include "src/sim/universe.h"
 
@@ -16,6 +18,14 @@ namespace shoal::sim {
 // Of which deployments simulations are: parties of one machine, parties of several, or parties of
 // one machine whose rounds have terms.
 enum class Kind { kPlain, kMachines, kTerms };
+
+// What `work` returned in a process of its own, and how that died; empty if it did not.
+struct EndedProcess {
+  Bytes output;
+  std::string died = "";
+};
+// A process that takes more than two minutes of processor time dies.
+EndedProcess InOwnProcess(const std::function<Bytes()>& work);
 
 // One for each process. Not thread-safe.
 class Runner {
@@ -28,9 +38,9 @@ class Runner {
   // oracle "alive".
   Outcome Run(const Options& options) const;
 
-  // Runs the seeds first, first + 1, .. first + runs - 1, `jobs` at a time, and calls `take` with
-  // each outcome as it comes; stops early once that returns false.
-  void RunMany(uint64_t first, uint64_t runs, unsigned jobs,
+  // Runs the seed of `options` and those after it, `runs` in all, `jobs` at a time, and calls
+  // `take` with each outcome as it comes; stops early once that returns false.
+  void RunMany(const Options& options, uint64_t runs, unsigned jobs,
                const std::function<bool(uint64_t seed, const Outcome& outcome)>& take) const;
 
  private:

@@ -71,6 +71,8 @@ struct Process {
   uint64_t steps = 0;
   // The step at which it dies; 0: never.
   uint64_t dies_at_step = 0;
+  // From which its programs draw; null: from the simulation's, as all others.
+  Rng* randomness = nullptr;
 };
 
 class Fiber;

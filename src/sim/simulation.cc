@@ -60,16 +60,25 @@ constexpr char kTerms[] = "/sim/state/terms";
 // At a party of several machines: until the launcher hears that one has ended, and for which time
 // the others then may still erase (scripts/party-machines).
 constexpr Time kEndNoticed = 10 * kSecond, kKillAfter = 4 * kSecond;
+// How likely something happens within a piece; and within one of a round that is to have a term.
+constexpr double kWithinPiece = 0.5, kBeforeATerm = 0.05;
+// A term takes some seconds to begin: where trouble is about refreshes, it lasts longer by this.
+constexpr Time kTermsTakeTime = 25 * kSecond;
 
-// All randomness of simulated programs; a generator for tests.
+// All randomness of simulated programs that have none of their own; a generator for tests.
 Rng* randomness = nullptr;
 
+Rng& Randomness() {
+  const Process* const process = Scheduler::CurrentProcess();
+  return process != nullptr && process->randomness != nullptr ? *process->randomness : *randomness;
+}
+
 const char* RandomName() { return "simulated"; }
-uint32_t RandomWord() { return static_cast<uint32_t>(randomness->Next()); }
+uint32_t RandomWord() { return static_cast<uint32_t>(Randomness().Next()); }
 void RandomFill(void* const out, const size_t bytes) {
   auto* at = static_cast<uint8_t*>(out);
   for (size_t left = bytes; left > 0;) {
-    const uint64_t word = randomness->Next();
+    const uint64_t word = Randomness().Next();
     const size_t n = std::min(left, sizeof word);
     std::copy_n(reinterpret_cast<const uint8_t*>(&word), n, at);
     at += n;
@@ -217,6 +226,12 @@ class Simulation {
   uint64_t EpochOf(const std::string& manifest_digest) const;
   bool has_terms() const { return universe_.roster().max_refreshes() > 0; }
   void Died(Process* process);
+  // On a fiber that makes a piece of what the machine sends for a round, or a refresh of its term,
+  // and has found that it lives. Lets the round or term end there, at the frontend or at this
+  // party, the process die or end, the table get an epoch, or connections break, and waits
+  // meanwhile. No piece may come of what has ended (on_next), and what it is made of must be there
+  // all the time.
+  void WithinPiece(Node& node, const Digest& round_id, bool of_term);
   // At the head of party 1, which has several machines: ends rounds while their queries are closed.
   void EndRoundsWhileClosing(Node& node);
   // The operator puts the table's next epoch there, and the party takes it if it runs.
@@ -260,8 +275,11 @@ class Simulation {
   bool healed_ = false;
   bool restores_copies_ = false;
   bool links_fail_ = false;  // some time
+  bool disk_fails_ = false;  // now
   bool epochs_change_ = false;
-  uint64_t ends_while_closing_ = 0;  // rounds that are still to end so
+  Rng pieces_rng_;                                      // of what happens within pieces
+  std::map<const Fiber*, std::string> must_not_leave_;  // who makes a piece of what has ended
+  uint64_t ends_while_closing_ = 0;                     // rounds that are still to end so
   std::vector<MessageCrash> message_crashes_;
   std::vector<JournalCrash> journal_crashes_;
   std::vector<std::string> troubles_;
@@ -276,7 +294,8 @@ Simulation::Simulation(const Universe& universe, const Options& options)
       randomness_(seeds_.Next()),
       scheduler_(seeds_.Next()),
       network_(&scheduler_, seeds_.Next()),
-      oracles_(&scheduler_, universe.parties()) {
+      oracles_(&scheduler_, universe.parties()),
+      pieces_rng_(options.seed * 0xD1342543DE82EF95u + 3) {
   randomness = &randomness_;
   scheduler_.set_on_death([this](Process* process) { Died(process); });
   network_.on_request = [this](Address from, Address to, wire::Frame& request) {
@@ -290,6 +309,10 @@ Simulation::Simulation(const Universe& universe, const Options& options)
     oracles_.Answer(from, to, request, answer);
     if (adversary_ != nullptr) adversary_->Answer(from, to, request, answer.frame);
     Message(from, to, request.type, /*answer=*/true);
+  };
+  network_.on_next = [this](bool given) {
+    const auto made = must_not_leave_.extract(Scheduler::CurrentFiber());
+    if (given && !made.empty()) oracles_.Violate("pieces", made.mapped());
   };
   oracles_.is_durable = [this](Address party, BytesView bytes) {
     return nodes_[static_cast<size_t>(party) - 1]->disk.HoldsDurably(kJournal, bytes);
@@ -403,6 +426,10 @@ void Simulation::BootNode(Node& node) {
                              .epoch = node.epoch,
                              .plan = plan_,
                              .journal = std::move(options)};
+  if (options_.within_pieces) {
+    start.making_piece = [this, &node](const Digest& id) { WithinPiece(node, id, false); };
+    start.making_piece_of_term = [this, &node](const Digest& id) { WithinPiece(node, id, true); };
+  }
   if (node.party->several()) {
     start.job = node.party->job->Member(RankAt(node.address));
     start.ended = [this, &node, process] {
@@ -445,6 +472,81 @@ void Simulation::BootNode(Node& node) {
     node.broken = true;
   }
   scheduler_.Kill(node.process);
+}
+
+void Simulation::WithinPiece(Node& node, const Digest& round_id, bool of_term) {
+  if (healed_ || !node.runs()) return;
+  if (!pieces_rng_.Chance(has_terms() && !of_term ? kBeforeATerm : kWithinPiece)) return;
+  PartyServer& server = *node.server;
+  const Digest id = round_id;
+  const auto lives = [&] {
+    return of_term ? server.terms()->Find(id).ok() : server.party().Stage(id).ok();
+  };
+  // Another fiber may have ended it since the program looked. A term that ends while its files
+  // cannot be erased leaves them until the next start.
+  if (!lives() || (of_term && disk_fails_)) return;
+  ++outcome_.within_pieces;
+  const auto end_at = [this, id, of_term](Node& where) {
+    if (!where.runs()) return;
+    scheduler_.Spawn(where.process, [&where, id, of_term] {
+      if (of_term) return where.server->terms()->End(id, "the simulation ends it");
+      if (where.server->frontend() != nullptr && where.server->is_head()) {
+        return where.server->EndRound(id, "the simulation ends it");
+      }
+      where.server->party().End(id).IgnoreError();
+    });
+  };
+  const char* what = "";
+  switch (pieces_rng_.Below(6)) {
+    case 0:
+      what = "ends at the frontend";
+      end_at(*nodes_[0]);
+      break;
+    case 1:
+      what = "ends at this party";
+      end_at(node);
+      break;
+    case 2: {
+      what = "meets a crash";
+      const auto which = static_cast<size_t>(
+          std::ranges::find(nodes_, &node, [](const auto& one) { return one.get(); }) -
+          nodes_.begin());
+      Crash(which, pieces_rng_.Below(uint64_t{1} << pieces_rng_.Below(6)), pieces_rng_.Chance(0.3),
+            /*starts_soon=*/true);
+      break;
+    }
+    case 3:
+      what = "meets the end of the process in good order";
+      Terminate(node);
+      break;
+    case 4: {
+      what = "meets a new epoch";
+      const uint64_t most = has_terms() ? universe_.epochs() - 1 : kEpochs;
+      for (const auto& one : nodes_) {
+        scheduler_.At(now() + pieces_rng_.Between(0, kSecond),
+                      [this, one = one.get(), epoch = std::min(most, NewestEpoch() + 1)] {
+                        PutEpoch(*one, epoch);
+                      });
+      }
+      break;
+    }
+    case 5:
+      what = "meets connections that break";
+      network_.BreakCalls(node.process);
+      break;
+  }
+  Tell(absl::StrCat(node.machine.name, ": a piece of ", of_term ? "term " : "round ",
+                    Hex(BytesView(id).first(4)), ".. ", what));
+  scheduler_.Sleep(pieces_rng_.Between(0, pieces_rng_.Chance(0.5) ? kSecond : 50 * kMillisecond));
+  if (round_id != id) {
+    oracles_.Violate("pieces", absl::StrCat(node.machine.name,
+                                            ": what a piece is made of is gone before it is made"));
+  }
+  if (lives()) return;
+  ++outcome_.ended_within_pieces;
+  must_not_leave_[Scheduler::CurrentFiber()] =
+      absl::StrCat(node.machine.name, ": a piece leaves although its ", of_term ? "term" : "round",
+                   " has ended while it was made; it ", what);
 }
 
 void Simulation::EndRoundsWhileClosing(Node& node) {
@@ -968,8 +1070,9 @@ void Simulation::PlanJournalCrash() {
 
 void Simulation::PlanEpochs() {
   epochs_change_ = true;
-  // With a party that tampers with refreshes there are some all the time.
-  const bool spread = adversary_ != nullptr && has_terms();
+  // With a party that tampers with refreshes, or trouble within their pieces, there are some all
+  // the time.
+  const bool spread = has_terms() && (adversary_ != nullptr || options_.within_pieces);
   Time time = rng_.Between(kSecond / 2, spread ? 10 * kSecond : trouble_ends_);
   // The last one comes after all trouble, if there are terms.
   const uint64_t most = has_terms() ? universe_.epochs() - 1 : kEpochs;
@@ -985,7 +1088,7 @@ void Simulation::PlanEpochs() {
 }
 
 void Simulation::TamperRefreshes() {
-  trouble_ends_ += 25 * kSecond;  // a term takes some seconds to begin
+  trouble_ends_ += kTermsTakeTime;
   adversary_ =
       std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
                                   1 + static_cast<uint32_t>(rng_.Below(universe_.parties())),
@@ -1011,6 +1114,15 @@ void Simulation::PlanTrouble() {
   if (has_terms() && (options_.faults ? rng_.Chance(0.4) : options_.tampers_refreshes)) {
     TamperRefreshes();
     if (!options_.faults) PlanEpochs();
+  } else if (has_terms() && options_.within_pieces) {
+    trouble_ends_ += kTermsTakeTime;
+    if (!options_.faults) PlanEpochs();
+  }
+  if (options_.within_pieces) {
+    // Calls break, and tables change, at any time.
+    links_fail_ = true;
+    epochs_change_ = true;
+    troubles_.push_back("things happen in the middle of pieces");
   }
   if (!options_.faults) {
     scheduler_.set_interruptions(options_.ends_while_closing ? 0.2 : 0);
@@ -1087,7 +1199,8 @@ void Simulation::PlanTrouble() {
                          : kind == 1 ? " is read-only"
                                      : " fails to sync",
                          " from ", from / kMillisecond, " ms"));
-    scheduler_.At(from, [disk, kind] {
+    scheduler_.At(from, [this, disk, kind] {
+      disk_fails_ = true;
       if (kind == 0) disk->set_full(true);
       if (kind == 1) disk->set_read_only(true);
       if (kind == 2) disk->set_failing_syncs(1);
@@ -1099,6 +1212,7 @@ void Simulation::PlanTrouble() {
                              .power = rng_.Chance(0.5),
                              .over = which >= machines || rng_.Chance(0.3)};
     scheduler_.At(until, [this, disk, later] {
+      disk_fails_ = false;
       disk->set_full(false);
       disk->set_read_only(false);
       disk->set_failing_syncs(0);
@@ -1183,6 +1297,7 @@ void Simulation::Heal() {
   network_.faults() = {};
   network_.UnblockAll();
   restores_copies_ = false;
+  disk_fails_ = false;
   if (adversary_ != nullptr) adversary_->Retire();
   for (const auto& node : nodes_) {
     node->disk.set_full(false);

@@ -26,6 +26,9 @@ struct Options {
   // Whether rounds end while party 1's machines close their queries, where it has several, also
   // without other faults.
   bool ends_while_closing = false;
+  // Whether things happen in the middle of pieces, while parties make what they send (see
+  // Simulation::WithinPiece), beside what else goes wrong.
+  bool within_pieces = false;
   // Whether a party is malicious, and miscuts parts, also without other faults. For parties of
   // several machines.
   bool miscuts_parts = false;
@@ -46,6 +49,9 @@ struct Outcome {
   uint64_t ended_while_closing = 0;
   // Parts of lists and batches that a malicious party has cut otherwise than it has to.
   uint64_t parts_miscut = 0;
+  // Things that happened in the middle of pieces, and how often the round or term had ended there
+  // by the end of the piece.
+  uint64_t within_pieces = 0, ended_within_pieces = 0;
   uint64_t refreshes_fetched = 0;  // by watchers of terms
   // Messages of refreshes that a malicious party has altered, withheld or repeated, and how often a
   // watcher took no answers because of it.

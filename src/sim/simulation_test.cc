@@ -149,6 +149,32 @@ TEST(SimulationTest, NobodyTakesATamperedRefresh) {
   EXPECT_GT(fetched, 300u);
 }
 
+// In the middle of pieces of lists, answers and refreshes that parties make, rounds and terms end
+// at the frontend or at the party, processes die or end, tables get an epoch, and connections
+// break: by themselves, and beside all other trouble. No piece of what has ended leaves, nothing
+// that a piece is made of goes before it is made, and everybody is served afterwards.
+TEST(SimulationTest, NoPieceLeavesOfWhatEndsInItsMiddle) {
+  const struct {
+    const Runner& runner;
+    uint64_t seeds, within, ended;
+  } kinds[] = {
+      {TheRunner(), 100, 90, 40}, {MachinesRunner(), 100, 30, 10}, {TermsRunner(), 24, 15, 8}};
+  for (const auto& kind : kinds) {
+    uint64_t within = 0, ended = 0, answered = 0;
+    for (uint64_t seed = 1; seed <= kind.seeds; ++seed) {
+      const Outcome outcome =
+          kind.runner.Run({.seed = seed, .faults = seed % 2 == 0, .within_pieces = true});
+      EXPECT_TRUE(outcome.violations.empty()) << seed << "\n" << Text(outcome);
+      within += outcome.within_pieces;
+      ended += outcome.ended_within_pieces;
+      answered += outcome.lookups_answered;
+    }
+    EXPECT_GT(within, kind.within);
+    EXPECT_GT(ended, kind.ended);
+    EXPECT_GT(answered, 2 * kind.seeds);
+  }
+}
+
 TEST(SimulationTest, WithoutFaultsEverybodyIsAnswered) {
   for (const Runner* runner : {&TheRunner(), &MachinesRunner(), &TermsRunner()}) {
     const Outcome outcome = runner->Run({.seed = 3, .faults = false});

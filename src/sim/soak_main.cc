@@ -18,6 +18,7 @@ struct Flags {
   unsigned jobs = 1;
   bool first = false;   // ends at the first violation
   bool replay = false;  // one run, told in full
+  bool pieces = false;  // things happen in the middle of pieces, too
   Kind kind = Kind::kPlain;
 };
 
@@ -28,6 +29,8 @@ bool Parse(int argc, char** argv, Flags& flags) {
       flags.first = true;
     } else if (argument == "--machines") {
       flags.kind = Kind::kMachines;
+    } else if (argument == "--pieces") {
+      flags.pieces = true;
     } else if (argument == "--terms") {
       flags.kind = Kind::kTerms;
     } else if (absl::ConsumePrefix(&argument, "--replay=")) {
@@ -55,7 +58,8 @@ void Show(uint64_t seed, const Outcome& outcome) {
 }
 
 int Replay(const Flags& flags) {
-  const Outcome outcome = Runner(flags.kind).Run({.seed = flags.seed, .verbose = true});
+  const Outcome outcome =
+      Runner(flags.kind).Run({.seed = flags.seed, .verbose = true, .within_pieces = flags.pieces});
   std::fprintf(stderr, "digest %016lx, %lu events in %.1f simulated seconds\n", outcome.digest,
                outcome.events, outcome.simulated_seconds);
   Show(flags.seed, outcome);
@@ -67,14 +71,17 @@ int Soak(const Flags& flags) {
   const absl::Time begun = absl::Now();
   absl::Time told = begun;
   uint64_t runs = 0, failed = 0, answered = 0, lookups = 0, rounds = 0, crashes = 0, events = 0;
-  uint64_t digests = 0, refreshes = 0, tampered = 0, not_taken = 0;
-  runner.RunMany(flags.seed, flags.runs, flags.jobs, [&](uint64_t seed, const Outcome& outcome) {
+  uint64_t digests = 0, within = 0, ended = 0, refreshes = 0, tampered = 0, not_taken = 0;
+  const Options options{.seed = flags.seed, .within_pieces = flags.pieces};
+  runner.RunMany(options, flags.runs, flags.jobs, [&](uint64_t seed, const Outcome& outcome) {
     ++runs;
     if (!outcome.violations.empty()) ++failed;
     answered += outcome.lookups_answered;
     lookups += outcome.lookups_answered + outcome.lookups_failed;
     rounds += outcome.rounds;
     crashes += outcome.crashes;
+    within += outcome.within_pieces;
+    ended += outcome.ended_within_pieces;
     refreshes += outcome.refreshes_fetched;
     tampered += outcome.refreshes_tampered;
     not_taken += outcome.refreshes_not_taken;
@@ -92,9 +99,11 @@ int Soak(const Flags& flags) {
       stderr,
       "soak: seeds %lu to %lu: %lu runs, %lu failed; %lu of %lu lookups answered, %lu "
       "rounds, %lu refreshes fetched, %lu not taken, %lu of their messages tampered with, %lu "
-      "crashes, %lu events; %.1f s; digest of all %016lx\n",
+      "crashes, %lu things in the middle of pieces, of which %lu ended what the piece is of; %lu "
+      "events; %.1f s; digest of all %016lx\n",
       flags.seed, flags.seed + flags.runs - 1, runs, failed, answered, lookups, rounds, refreshes,
-      not_taken, tampered, crashes, events, absl::ToDoubleSeconds(absl::Now() - begun), digests);
+      not_taken, tampered, crashes, within, ended, events,
+      absl::ToDoubleSeconds(absl::Now() - begun), digests);
   return failed == 0 ? 0 : 1;
 }
 
@@ -105,10 +114,10 @@ int main(int argc, char** argv) {
   using namespace shoal::sim;
   Flags flags;
   if (!Parse(argc, argv, flags)) {
-    std::fprintf(
-        stderr,
-        "usage: soak [--machines | --terms] [--seed=FIRST] [--runs=N] [--jobs=N] [--first] | "
-        "[--machines | --terms] --replay=SEED\n");
+    std::fprintf(stderr,
+                 "usage: soak [--machines | --terms] [--pieces] [--seed=FIRST] [--runs=N] "
+                 "[--jobs=N] [--first] "
+                 "| [--machines | --terms] [--pieces] --replay=SEED\n");
     return 2;
   }
   return flags.replay ? Replay(flags) : Soak(flags);

@@ -52,7 +52,7 @@ class TermsTest : public ::testing::Test {
                               .row_bytes = kRowBytes,
                               .spool_memory_bytes = spool_memory,
                               .plan = {.stage_limit_s = 100},
-                              .making_piece = [this] {
+                              .making_piece = [this](const Digest&) {
                                 if (before_piece_) before_piece_();
                               }};
     options.term_limit.set_days(30);

@@ -76,7 +76,7 @@ struct DeploymentOptions {
   // Told of stages, as the options of a party say.
   std::function<void(const wire::StageReport& report)> stage_done = nullptr;
   // Called before a party makes a piece of what it sends for a round (Resources).
-  std::function<void()> making_piece = nullptr;
+  std::function<void(const Digest& round_id)> making_piece = nullptr;
   wire::TermLimit term_limit = {};  // without days: the roster has none, and parties keep no terms
   noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
                              .epsilon = 1,
