@@ -108,7 +108,7 @@ def be_refused():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with context.wrap_socket(socket.create_connection(("127.0.0.1", frontend), timeout=20)) as connection:
-        connection.sendall(struct.pack("<4sHHIQ", b"SHL2", 19, 0, 1, 0) + b"\xff")
+        connection.sendall(struct.pack("<4sHHIQ", b"SHL3", 19, 0, 1, 0) + b"\xff")
         assert struct.unpack("<4sHHIQ", connection.recv(20))[1] == 1, "was not refused"
 
 

@@ -1,5 +1,7 @@
-"""One version everywhere: src/base/version.h, CHANGELOG.md and the README."""
+"""One version everywhere: src/base/version.h, CHANGELOG.md and whatever else names it."""
 
+import glob
+import json
 import os
 import re
 import tempfile
@@ -24,20 +26,42 @@ class VersionTest(unittest.TestCase):
         number = version.program_version(TREE)
         version.is_released(TREE)  # raises if CHANGELOG.md has another one
         with open(f"{TREE}/README.md", encoding="utf-8") as file:
-            self.assertEqual(re.findall(r"This is version ([0-9.]+)\.", file.read()), [number])
+            self.assertEqual(re.findall(r"This is version ([0-9.]+(?:-dev)?)\.", file.read()), [number])
+        with open(f"{TREE}/SECURITY.md", encoding="utf-8") as file:
+            self.assertEqual(re.findall(r"Shoal is at version ([0-9.]+(?:-dev)?)\.", file.read()), [number])
+        for path in ("web/package.json", "scripts/privacypass/package.json"):
+            with open(f"{TREE}/{path}", encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["version"], number, path)
+        with open(f"{TREE}/ohttp/Cargo.toml", encoding="utf-8") as file:
+            self.assertIn(f'\nversion = "{number}"\n', file.read())
+        # As PEP 440 writes it.
+        with open(f"{TREE}/python/shoal/_version.py", encoding="utf-8") as file:
+            self.assertIn(f'VERSION = "{number.replace("-dev", ".dev0")}"\n', file.read())
+        # The images that these files name are made of the same tree.
+        for path in glob.glob(f"{TREE}/configs/kubernetes/*.yaml"):
+            with open(path, encoding="utf-8") as file:
+                for tag in re.findall(r"image: registry\.example/shoal[a-z-]*:(\S+)", file.read()):
+                    self.assertEqual(tag, number, path)
 
     def test_what_is_not_released_comes_before_the_release(self):
         with tempfile.TemporaryDirectory() as folder:
-            tree_of(folder, "1.2.0", "# Changelog\n\n## Unreleased\n\nThe next version is 1.2.0. It is new.\n\n## 1.1.0\n")
+            tree_of(folder, "1.2.0-dev", "# Changelog\n\n## Unreleased\n\nThe next version is 1.2.0. It is new.\n\n## 1.1.0\n")
             self.assertEqual(version.package_version(folder, "0123456789abcdef", "2026-11-26"), "1.2.0~git20261126.01234567")
         with tempfile.TemporaryDirectory() as folder:
             tree_of(folder, "1.2.0", "# Changelog\n\n## 1.2.0 (2026-12-01)\n\nIt is new.\n\n## 1.1.0\n")
             self.assertEqual(version.package_version(folder, "0123456789abcdef", "2026-11-26"), "1.2.0")
 
     def test_versions_that_contradict_each_other_are_refused(self):
-        for changelog in ("## Unreleased\n\nThe next version is 1.3.0.\n", "## Unreleased\n\n### Added\n", "## 1.1.0\n\nOld.\n"):
-            with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, "version.h says 1.2.0"):
-                version.is_released(tree_of(folder, "1.2.0", "# Changelog\n\n" + changelog))
+        contradictions = [
+            ("1.2.0-dev", "## Unreleased\n\nThe next version is 1.3.0.\n"),
+            ("1.2.0-dev", "## Unreleased\n\n### Added\n"),
+            ("1.2.0-dev", "## 1.2.0\n\nNew.\n"),
+            ("1.2.0", "## Unreleased\n\nThe next version is 1.2.0.\n"),
+            ("1.2.0", "## 1.1.0\n\nOld.\n"),
+        ]
+        for number, changelog in contradictions:
+            with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, f"version.h says {number}"):
+                version.is_released(tree_of(folder, number, "# Changelog\n\n" + changelog))
 
 
 if __name__ == "__main__":

@@ -2,17 +2,19 @@
 # Follows docs/operations.md with the commands that stand there: three parties are set up, each in a
 # folder that stands for its host; the table and the roster change; keys and certificates are renewed; a
 # party and its state are lost and come back. With SHOAL_BEFORE, a folder with the programs of an earlier
-# version (scripts/upgrade-test), the parties are set up and begin with these, and are updated one at a
-# time while clients of both versions ask.
+# version (scripts/upgrade-test), the parties are set up and begin with these. From 0.2 all change on one day
+# (scripts/flag-day.sh); from a version of the same protocol they are updated one at a time while clients of
+# both ask.
 set -euo pipefail
 present=$PWD/src/shoal:$PWD/src/shoald:$PATH
 before=${SHOAL_BEFORE:-}
 doc=$PWD/docs/operations.md
+flag_day=$PWD/scripts/flag-day.sh
 sample=$PWD/configs/roster.settings.textproto
 source scripts/free-ports.sh
 cd "$TEST_TMPDIR"
 parties=(alice bob carol)
-declare -A pid=() number=([alice]=1 [bob]=2 [carol]=3)
+declare -A pid=() options=() number=([alice]=1 [bob]=2 [carol]=3)
 fail() {
   echo "operations_test: $*" >&2
   tail -n 15 {alice,bob,carol}/log >&2 2>/dev/null
@@ -62,7 +64,8 @@ soon() {
   fail "'$*' did not succeed: $(cat last)"
 }
 start() {
-  (cd "$1" && exec shoald --config party.textproto >>log 2>&1) &
+  # shellcheck disable=SC2086  # options are words
+  (cd "$1" && exec shoald --config party.textproto ${options[$1]:-} >>log 2>&1) &
   pid[$1]=$!
   soon grep -q 'listens on' "$1/log"
 }
@@ -80,7 +83,7 @@ ask() {
 }
 healthy() { (cd "${1:-client}" && shoal status --config client.textproto --parties); }
 
-free_ports 3
+free_ports 4
 
 mkdir anybody client "${parties[@]}"
 
@@ -119,9 +122,10 @@ for party in "${parties[@]}"; do
   on "$party" 'shoal keys generate' "s/alice/$party/g"
   cp "$party/$party.announcement" anybody
 done
-sed -e "s/:730\([0-2]\)\"/:$((port / 10))\1\"/" -e 's/clock_tolerance_s: .*/clock_tolerance_s: 2/' \
+sed -e '/name: "bob"/s/ }/ client_address: "127.0.0.1:7303" }/' -e "s/:730\([0-3]\)\"/:$((port / 10))\1\"/g" -e 's/clock_tolerance_s: .*/clock_tolerance_s: 2/' \
   -e '/^noise {/,/^}/{/^noise/!{/^}/!d}}' -e '/^noise {/a mechanism: GEOMETRIC epsilon: 1 delta: 1e-6 phi: 1 mode: 15 left_scale: 1.25 right_scale: 5' \
   "$sample" >anybody/demo.textproto
+[ -z "$before" ] || echo 'term_limit { days: 3 refreshes: 9 }' >>anybody/demo.textproto
 on anybody 'shoal roster assemble'
 sign_roster roster.textproto
 on anybody 'shoal roster pins'
@@ -147,9 +151,14 @@ block 'frontend: ' | sed -e "s/alice.example:7300/127.0.0.1:$port/" >client/clie
 echo 'pad_to: 8' >>client/client.textproto
 ask key-7 'value 49'
 
+case "$before" in
+  '') ;;
+  *) case "$("$before/shoal" --version)" in 'shoal 0.2.'*) source "$flag_day" ;; *) rolling=yes ;; esac ;;
+esac
+
 # From the version before, one party at a time, from the back; then one goes back, and forward again.
 # Clients of both versions ask after every step.
-if [ -n "$before" ]; then
+if [ -n "${rolling:-}" ]; then
   at '## What to back up, and what never to restore'
   says '**Updating the program, one party at a time.**'
   mkdir client-before
@@ -259,11 +268,6 @@ cp anybody/pinned-new.textproto client-new/pinned.textproto
 ask key-5 'value 27' client-new
 soon healthy
 for party in alice carol; do rm -r "$party/keys-old"; done
-if [ -n "$before" ]; then
-  says 'has no field named "renewals"'
-  ! (cd bob && "$before/shoald" --config party.textproto --check >words 2>&1) || fail 'the earlier shoald takes renewals'
-  grep -q 'has no field named "renewals"' bob/words || fail "$(cat bob/words)"
-fi
 
 # carol's host is lost, and her state with it. Her keys come back from the backup.
 at '## What to back up, and what never to restore'

@@ -54,7 +54,7 @@ def post(path, body):
         return error.code
 # The door takes a frame of a client; this server takes none.
 import struct
-frame = struct.pack("<4sHHIQ", b"SHL2", 18, 0, 0, 0)
+frame = struct.pack("<4sHHIQ", b"SHL3", 18, 0, 0, 0)
 with urllib.request.urlopen(urllib.request.Request(about["door"], data=frame), timeout=20) as answer:
     assert answer.status == 200 and answer.read()[:6] == frame[:6]
 assert about["door"].split("/v1/")[0] in headers["Content-Security-Policy"]

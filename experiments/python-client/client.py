@@ -68,7 +68,7 @@ def manifest_digest(m):
                       *([m.incomplete_rows] if m.incomplete_rows else []))
 
 def round_id_of(h):
-    return transcript("shoal round v2", h.counter, h.roster_digest, h.manifest_digest,
+    return transcript("shoal round v3", h.counter, h.roster_digest, h.manifest_digest,
                       len(h.onion_keys), *h.onion_keys, h.max_rows, h.answer_bytes,
                       *noise_fields(h.noise), len(h.machines), *h.machines, h.max_slots,
                       h.announced_s, h.onions_close_s, h.queries_close_s, h.expires_s, h.onion_suite,
@@ -107,9 +107,10 @@ class Frontend:
 
     def call(self, kind, name, **fields):
         control = getattr(self.messages, name + "Request")(**fields).SerializeToString()
-        self.socket.sendall(struct.pack("<4sHHIQ", b"SHL2", kind, 0, len(control), 0) + control)
+        self.socket.sendall(struct.pack("<4sHHIQ", b"SHL3", kind, 0, len(control), 0) + control)
         magic, answered, zero, size, bulk = struct.unpack("<4sHHIQ", self.read(20))
-        require(magic == b"SHL2" and zero == bulk == 0 and size <= 4 << 20, "a bad frame")
+        require(magic != b"SHL2", "a frontend of Shoal 0.2, and this client is of 0.3: all of a deployment change together")
+        require(magic == b"SHL3" and zero == bulk == 0 and size <= 4 << 20, "a bad frame")
         body = self.read(size)
         if answered == 1:
             error = self.messages.Error.FromString(body)

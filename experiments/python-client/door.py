@@ -65,7 +65,7 @@ def open_socket(address, authority):
     return stream
 
 def frame(kind, control=b""):
-    return client.struct.pack("<4sHHIQ", b"SHL2", kind, 0, len(control), 0) + control
+    return client.struct.pack("<4sHHIQ", b"SHL3", kind, 0, len(control), 0) + control
 
 def masked(opcode, payload):
     assert len(payload) < 126
@@ -74,7 +74,7 @@ def masked(opcode, payload):
 def endless_body(address, authority):
     stream = tls(address, authority)
     stream.sendall(b"POST /v1/call HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-    head = client.struct.pack("<4sHHIQ", b"SHL2", 20, 0, 4 << 20, 0)
+    head = client.struct.pack("<4sHHIQ", b"SHL3", 20, 0, 4 << 20, 0)
     stream.sendall(b"14\r\n" + head + b"\r\n")
     while True:
         stream.sendall(b"1000\r\n" + bytes(4096) + b"\r\n")

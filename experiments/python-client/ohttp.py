@@ -177,15 +177,15 @@ def main():
         for frame in frontend.frames:
             pieces = [frame[at:at + 16] for at in range(0, len(frame) - 15, 16)] or [frame]
             client.require(not any(piece in wire for piece in pieces), "the relay saw a part of a frame")
-        client.require(b"/v1/call" not in wire and b"SHL2" not in wire, "the relay saw what was asked")
+        client.require(b"/v1/call" not in wire and b"SHL3" not in wire, "the relay saw what was asked")
 
     # What else a client may ask, and what a relay may bring.
     status, _, _ = frontend.request(b"GET", b"/metrics", [], b"")
     client.require(status == 404, f"another path: {status}")
     status, _, body = frontend.request(b"POST", b"/v1/call", [], frontend.frames[0][:4] + b"\x45" + frontend.frames[0][5:])
-    client.require(status == 400 and body[:4] == b"SHL2", f"a request of a party: {status}")
+    client.require(status == 400 and body[:4] == b"SHL3", f"a request of a party: {status}")
     if tokens:
-        onions = struct.pack("<4sHHIQ", b"SHL2", 20, 0, 0, 0)
+        onions = struct.pack("<4sHHIQ", b"SHL3", 20, 0, 0, 0)
         status, fields, _ = frontend.request(b"POST", b"/v1/call", [(b"authorization", tokens[0].encode())], onions)
         client.require(status == 401 and fields[b"www-authenticate"].startswith(b"PrivateToken challenge="), f"spent twice: {status}")
     for spoiled in (b"", b"x" * 100, secrets.token_bytes(5000), bytes([Relay.seen[0][0] ^ 1]) + Relay.seen[0][1:],

@@ -1,3 +1,3 @@
-"""The version of this package, which is that of all of Shoal's programs."""
+"""The version of this package, which is that of all of Shoal's programs as PEP 440 writes it."""
 
-VERSION = "0.2.0"
+VERSION = "0.3.0.dev0"

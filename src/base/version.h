@@ -3,8 +3,9 @@
 
 namespace shoal::cli {
 
-// The version of all programs. CHANGELOG.md says what it contains.
-inline constexpr char kVersion[] = "0.2.0";
+// The version of all programs. CHANGELOG.md says what it contains. With "-dev" it is what will be
+// released under that number.
+inline constexpr char kVersion[] = "0.3.0-dev";
 
 }  // namespace shoal::cli
 

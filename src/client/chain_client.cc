@@ -792,18 +792,7 @@ uint64_t ChainClient::EnrolmentLasts(const wire::RoundHeader& header) const {
 }
 
 bool ChainClient::IsFor(const HeldRound& held, const Portion& part) const {
-  if (held.rows.empty()) return false;
-  if (held.wanted == WantedDigest(held, part)) return true;
-  // Version 0.2 did not store the kind. A round is gone on with where it can be of this kind alone:
-  // of a lookup where there is no term, of a watch if an enrolment in it was counted. What is left
-  // stays charged.
-  const Digest of_02 =
-      Transcript("shoal client wanted v1", held.master.view()).Blob(BytesOf(part.lookup)).Finish();
-  if (part.parts > 1 || held.wanted != of_02) return false;
-  const wire::RoundHeader& header = held.header.header();
-  if (!options_.term) return header.max_refreshes() == 0;
-  return header.max_refreshes() > 0 &&
-         std::ranges::count(store_->state().enrolments, EnrolmentLasts(header)) > 0;
+  return !held.rows.empty() && held.wanted == WantedDigest(held, part);
 }
 
 std::optional<Digest> ChainClient::FindBegun(const Portion& part) {

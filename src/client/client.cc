@@ -91,6 +91,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(Config config, MachineFacto
     c.Tell(absl::StrCat(c.config_.state_path, " ", c.store_->doubt(),
                         "; it held no slots, so nothing is given up"));
   }
+  if (c.store_->rounds_of_02() > 0) {
+    c.Warn(absl::StrCat(c.config_.state_path,
+                        " was written by Shoal 0.2, whose rounds are over, and so are the ",
+                        c.store_->rounds_of_02(),
+                        " that it held. They stay charged, and what was asked in them has to be "
+                        "asked again"));
+  }
   SHOAL_ASSIGN_OR_RETURN(c.transport_, c.connect_(c.config_.frontend));
   SHOAL_ASSIGN_OR_RETURN(
       c.deployment_,

@@ -28,7 +28,8 @@ constexpr uint64_t kMaxStateBytes = 1 << 28;
 constexpr size_t kInlineItems = 4096;
 constexpr char kArraySuffix[] = ".array-";
 constexpr char kAnswersSuffix[] = ".answers-";
-constexpr char kDomain[] = "shoal client state v4";
+constexpr char kDomain[] = "shoal client state v5";
+constexpr char kDomainOf02[] = "shoal client state v4";
 constexpr const char* kDomainsOf01[] = {"shoal client state v1", "shoal client state v2",
                                         "shoal client state v3"};
 
@@ -124,6 +125,9 @@ class StateCodec {
     Guard guard;
     // The files of rows that are not in `state` yet.
     ArrayIndex arrays;
+    // Whether version 0.2 wrote it, and how many of its rounds were not over.
+    bool of_02 = false;
+    size_t ended = 0;
   };
 
   static SecretVector<uint8_t> Encode(const State& state, const ArrayIndex& arrays,
@@ -298,11 +302,12 @@ class StateCodec {
       const Digest digest = StateDigest(domain, body);
       return std::equal(digest.begin(), digest.end(), encoded.begin());
     };
-    if (!is_of(kDomain)) {
+    Decoded decoded;
+    decoded.of_02 = is_of(kDomainOf02);
+    if (!decoded.of_02 && !is_of(kDomain)) {
       if (std::ranges::any_of(kDomainsOf01, is_of)) return Of01();
       return Damaged("its checksum does not fit");
     }
-    Decoded decoded;
     WipingRecord wiping;
     StateRecord& record = wiping.record;
     if (body.size() > kMaxStateBytes ||
@@ -383,7 +388,24 @@ class StateCodec {
     }
     state.enrolments.assign(record.enrolments().begin(), record.enrolments().end());
     SHOAL_RETURN_IF_ERROR(ReadLedger(record, state.ledger));
+    if (decoded.of_02) EndRounds(decoded);
     return decoded;
+  }
+
+  // No party knows a round of version 0.2 any more, and no header of one verifies. So what has to
+  // be remembered of them is what they cost.
+  static void EndRounds(Decoded& decoded) {
+    for (HeldRound& round : decoded.state.rounds) {
+      if (round.over) continue;
+      ++decoded.ended;
+      if (decoded.arrays.contains(round.id)) {
+        round.End();  // it was charged with its rows
+      } else {
+        decoded.state.End(round);
+      }
+    }
+    decoded.state.rounds.clear();
+    decoded.arrays.clear();
   }
 
   // What is left of a state that is not known to be the latest: what remains of the latest one, or,
@@ -548,6 +570,7 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
           FoundContent{.guard = decoded->guard, .bytes = AsBytes(*content), .remains = remains},
           random));
   store->doubt_ = standing.why;
+  store->rounds_of_02_ = decoded->ended;
   if (!standing.latest) {
     store->discarded_rounds_ = static_cast<size_t>(std::ranges::count_if(
         decoded->state.rounds, [](const HeldRound& round) { return !round.over; }));
@@ -566,7 +589,7 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
     round.End();  // it was charged with its rows
     store->arrays_.erase(rows);
   }
-  if (store->discarded_rounds_ > 0) SHOAL_RETURN_IF_ERROR(store->Save());
+  if (store->discarded_rounds_ > 0 || decoded->of_02) SHOAL_RETURN_IF_ERROR(store->Save());
   store->RemoveLeftovers();
   return store;
 }

@@ -19,6 +19,10 @@
 // backwards with an old copy: the witness has those of the last save. If there is no witness
 // either, they are the copy's, and the ledger says for ever that it may lack something
 // (Ledger::doubts).
+//
+// A state that version 0.2 wrote is read, and written anew at once: with its ledger, its attempts,
+// its enrolments and what it has seen, and without its rounds, which are over and charged. Version
+// 0.2 takes a state of this version for damaged, and leaves it as it is.
 #ifndef SHOAL_SRC_CLIENT_STATE_H_
 #define SHOAL_SRC_CLIENT_STATE_H_
 
@@ -62,8 +66,7 @@ struct HeldRound {
   // Drawn at random, and stored before anything is sent. None if the frontend has one machine.
   std::optional<uint32_t> machine = {};
   // Whether the slots were taken for a lookup, which wants no refreshes: if the round has a term,
-  // that lookup has waited for one without (TermSuits), and the next one need not. Version 0.2 did
-  // not store it: false.
+  // that lookup has waited for one without (TermSuits), and the next one need not.
   bool for_lookup = false;
   // Whether the round is over: the seed is wiped. The entry is kept until the round has expired by
   // the time that all parties have signed, so that the client does not enter the round again.
@@ -201,6 +204,9 @@ class FileStateStore final : public StateStore {
   // The number of rounds given up because the state or one of its arrays is, or may be, an old
   // copy.
   size_t discarded_rounds() const { return discarded_rounds_; }
+  // The number of rounds that were not over in a state that version 0.2 wrote, and are now: no
+  // party knows them any more. What they cost is in the ledger.
+  size_t rounds_of_02() const { return rounds_of_02_; }
   // Why the state is not known to be the latest (Standing::why); empty if it is.
   const std::string& doubt() const { return doubt_; }
 
@@ -230,6 +236,7 @@ class FileStateStore final : public StateStore {
   State state_;
   ArrayIndex arrays_;  // the files that the state on disk names
   size_t discarded_rounds_ = 0;
+  size_t rounds_of_02_ = 0;
   std::string doubt_;
 };
 

@@ -950,7 +950,7 @@ TEST_F(StateTest, SubmissionsThatMakeNoSenseAreDamage) {
     StateRecord record;
     SHOAL_CHECK(record.ParseFromString(content.substr(sizeof(Digest))));
     change(*record.mutable_rounds(0));
-    WriteAs("shoal client state v4", record.SerializeAsString());
+    WriteAs("shoal client state v5", record.SerializeAsString());
     EXPECT_THAT(FileStateStore::Open(path_, place_, random_),
                 StatusIs(absl::StatusCode::kDataLoss, "damaged"));
   };
@@ -981,6 +981,158 @@ TEST_F(StateTest, AStateOf01IsRefusedByName) {
   auto store = Open();
   ASSERT_NE(store, nullptr);
   EXPECT_TRUE(store->state().rounds.empty());
+}
+
+// States as version 0.2 wrote them, which had the same message under another domain.
+class StateOf02Test : public StateTest {
+ protected:
+  static Digest LookupId() { return {5}; }
+
+  // With a round that was asked in, one with slots alone, one without slots and one that was over.
+  StateRecord MakeRecord() {
+    auto made = FileStateStore::Open(directory_ + "/made", place_, random_);
+    SHOAL_CHECK(made.ok());
+    State& state = (*made)->state();
+    state.deployment = "d";
+    state.table = roster::SeenEpoch{4, Digest{9}};
+    for (const uint64_t counter : {7, 8, 9, 10}) state.rounds.push_back(MakeRound(counter));
+    state.rounds[1].rows.clear();
+    state.rounds[2].rows.clear();
+    for (OnionSubmission& submission : state.rounds[2].submissions) submission.first_slot.reset();
+    state.rounds[3].End();
+    state.ledger.Add({.sent_s = 5, .round_counter = 7, .queries = 3, .noise = Noise(64)});
+    state.ledger.AddIdleRound();
+    state.AddLookup(LookupId(), /*now_s=*/900, random_).submissions = 2;
+    state.enrolments = {5000};
+    SHOAL_CHECK((*made)->Save().ok());
+    made->reset();
+    StateRecord record;
+    SHOAL_CHECK(record.ParseFromString(ReadFile(directory_ + "/made")->substr(sizeof(Digest))));
+    return record;
+  }
+  // What version 0.2 left to its witness of that record.
+  static StateRecord RemainsOf(StateRecord record) {
+    for (RoundRecord& round : *record.mutable_rounds()) {
+      wire::SignedHeader header = round.header();
+      round.Clear();
+      *round.mutable_header() = std::move(header);
+    }
+    record.mutable_total()->set_idle_rounds(record.total().idle_rounds() + 1);
+    return record;
+  }
+  static SecretVector<uint8_t> Encoded(const StateRecord& record) {
+    const std::string body = record.SerializeAsString();
+    const Digest digest = Transcript("shoal client state v4").Blob(body).Finish();
+    SecretVector<uint8_t> encoded(digest.begin(), digest.end());
+    encoded.insert(encoded.end(), body.begin(), body.end());
+    return encoded;
+  }
+  void Save(GuardedFile& file, StateRecord record) {
+    SHOAL_ASSERT_OK(file.Save(
+        [&](const Guard& guard) {
+          record.set_guard_id(ToString(guard.id));
+          record.set_guard_inode(guard.file.inode);
+          record.set_guard_birth_ns(guard.file.birth_ns);
+          record.set_own_inode(guard.self.inode);
+          record.set_own_birth_ns(guard.self.birth_ns);
+          record.set_generation(guard.generation);
+          return Encoded(record);
+        },
+        Encoded(RemainsOf(record))));
+  }
+  std::unique_ptr<GuardedFile> Begin() {
+    auto file = GuardedFile::Open(path_, place_);
+    SHOAL_CHECK(file.ok() && (*file)->Accept(std::nullopt, random_).ok());
+    return *std::move(file);
+  }
+
+  static void ExpectKept(State& state, uint64_t idle_rounds = 2) {
+    EXPECT_TRUE(state.rounds.empty());
+    EXPECT_EQ(state.deployment, "d");
+    ASSERT_TRUE(state.table.has_value());
+    EXPECT_EQ(state.table->epoch, 4u);
+    EXPECT_EQ(state.ledger.submissions(), 1u);
+    EXPECT_EQ(state.ledger.queries(), 3u);
+    EXPECT_EQ(state.ledger.idle_rounds(), idle_rounds);
+    EXPECT_EQ(state.enrolments, std::vector<uint64_t>{5000});
+    const TriedLookup* const tried = state.FindLookup(LookupId());
+    ASSERT_NE(tried, nullptr);
+    EXPECT_EQ(tried->submissions, 2u);
+  }
+};
+
+TEST_F(StateOf02Test, ItsRoundsAreOverAndChargedAndNothingElseIsForgotten) {
+  Save(*Begin(), MakeRecord());
+  SHOAL_ASSERT_OK_AND_ASSIGN(State shown, ReadState(path_, place_));
+  ExpectKept(shown);
+  {
+    auto store = Open();
+    EXPECT_EQ(store->rounds_of_02(), 3u);
+    EXPECT_EQ(store->discarded_rounds(), 0u);
+    EXPECT_EQ(store->doubt(), "");
+    ExpectKept(store->state());
+  }
+  // It is charged once, as it was written anew at once.
+  auto store = Open();
+  EXPECT_EQ(store->rounds_of_02(), 0u);
+  ExpectKept(store->state());
+  EXPECT_EQ(store->state().ledger.doubts(), 0u);
+}
+
+// Rows that were many were in a file.
+TEST_F(StateOf02Test, FilesOfRowsAreWipedAndTheirRoundWasCharged) {
+  StateRecord record = MakeRecord();
+  const Bytes rows(4 * 3, 1);
+  RoundRecord& round = *record.mutable_rounds(0);
+  round.clear_rows();
+  round.mutable_rows_file()->set_name(".array-3-0");
+  round.mutable_rows_file()->set_count(3);
+  round.mutable_rows_file()->set_digest(std::string(sizeof(Digest), 'x'));
+  const std::string file = path_ + ".array-3-0", link = directory_ + "/link";
+  SHOAL_ASSERT_OK(WriteFileAtomically(file, rows, FileMode::kPrivate));
+  fs::create_hard_link(file, link);
+  Save(*Begin(), record);
+  auto store = Open();
+  EXPECT_EQ(store->rounds_of_02(), 3u);
+  EXPECT_EQ(store->discarded_rounds(), 0u);
+  ExpectKept(store->state());
+  EXPECT_FALSE(fs::exists(file));
+  EXPECT_EQ(*ReadFile(link), std::string(rows.size(), '\0'));
+}
+
+TEST_F(StateOf02Test, WithoutAWitnessItIsInDoubt) {
+  Save(*Begin(), MakeRecord());
+  LoseWitnesses();
+  auto store = Open();
+  EXPECT_EQ(store->rounds_of_02(), 3u);
+  ExpectKept(store->state());
+  EXPECT_EQ(store->state().ledger.doubts(), 1u);
+}
+
+// What its witness kept of a later save is of version 0.2, too.
+TEST_F(StateOf02Test, AnOldCopyHasTheLedgerOfTheLatest) {
+  StateRecord record = MakeRecord();
+  std::string old;
+  {
+    const auto file = Begin();
+    Save(*file, record);
+    old = *ReadFile(path_);
+    record.mutable_total()->set_idle_rounds(6);
+    Save(*file, record);
+  }
+  Overwrite(path_, old);
+  auto store = Open();
+  EXPECT_EQ(store->doubt(), "is an old copy");
+  ExpectKept(store->state(), /*idle_rounds=*/7);
+  EXPECT_EQ(store->state().ledger.doubts(), 0u);
+}
+
+TEST_F(StateOf02Test, DamageIsStillFound) {
+  StateRecord record = MakeRecord();
+  record.mutable_rounds(0)->set_master_seed("short");
+  Save(*Begin(), record);
+  EXPECT_THAT(FileStateStore::Open(path_, place_, random_),
+              StatusIs(absl::StatusCode::kDataLoss, "a seed's length"));
 }
 
 // A round in which slots were held and nothing was asked is charged its delta when it is over,

@@ -2,11 +2,8 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "boost/asio.hpp"
-#include "boost/asio/ssl.hpp"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
 #include "src/base/testing/matchers.h"
@@ -14,6 +11,8 @@
 #include "src/client/retrieval.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/client/testing/tls_frontend.h"
+#include "src/net/testing/earlier_server.h"
+#include "src/net/testing/test_identity.h"
 #include "src/wire/frame.h"
 
 namespace shoal::client {
@@ -152,43 +151,30 @@ TEST_F(TlsTransportTest, ConnectsAgainAfterItWasRefusedForLackOfRoom) {
               StatusIs(absl::StatusCode::kNotFound, "no such round"));
 }
 
-// A server of Shoal 0.1 takes no frame of this version, and says so in a frame of its own.
-TEST_F(TlsTransportTest, AFrontendOf01IsNamed) {
-  namespace asio = boost::asio;
-  const roster::TlsIdentity identity = testing::MakeTlsIdentity();
-  asio::ssl::context context(asio::ssl::context::tls_server);
-  context.use_certificate(asio::buffer(identity.certificate_pem), asio::ssl::context::pem);
-  context.use_private_key(asio::buffer(identity.private_key_pem), asio::ssl::context::pem);
-  asio::io_context io;
-  asio::ip::tcp::acceptor acceptor(io, {asio::ip::make_address("127.0.0.1"), 0});
-  std::thread server([&] {
-    asio::ssl::stream<asio::ip::tcp::socket> stream(acceptor.accept(), context);
-    stream.handshake(asio::ssl::stream_base::server);
-    wire::FrameHeaderBytes header;
-    asio::read(stream, asio::buffer(header));
-    const wire::Frame refusal =
-        wire::MakeErrorFrame(absl::InvalidArgumentError("frame: not a message of this protocol"));
-    wire::FrameHeaderBytes answer = wire::EncodeFrameHeader(wire::HeaderOf(refusal));
-    answer[3] = '1';
-    asio::write(stream, asio::buffer(answer));
-    asio::write(stream, asio::buffer(refusal.control));
-  });
-  const std::string address = absl::StrCat("127.0.0.1:", acceptor.local_endpoint().port());
-  auto transport = ConnectTls(address);
-  SHOAL_ASSERT_OK(transport);
-  MemoryStateStore store;
-  int slept = 0;
-  const Environment environment = {.clock = &frontend_.clock(),
-                                   .random = &frontend_.random(),
-                                   .pool = &frontend_.pool(),
-                                   .sleep = [&](uint32_t) { ++slept; }};
-  EXPECT_THAT(Deployment::Open(**transport, frontend_.pins(), store, environment),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       absl::StrCat(address,
-                                    ": frame: a message of Shoal 0.1, which this version "
-                                    "does not speak; update the other side")));
-  EXPECT_EQ(slept, 0) << "trying again would not help";
-  server.join();
+// A server of an earlier version takes no frame of this one, and says so in a frame of its own.
+TEST_F(TlsTransportTest, AFrontendOfAnEarlierVersionIsNamed) {
+  const net::testing::TestIdentity identity(1);
+  for (const char digit : {'1', '2'}) {
+    const net::testing::EarlierServer server(identity.identity(), digit);
+    const std::string address = absl::StrCat("127.0.0.1:", server.port());
+    auto transport = ConnectTls(address);
+    SHOAL_ASSERT_OK(transport);
+    MemoryStateStore store;
+    int slept = 0;
+    const Environment environment = {.clock = &frontend_.clock(),
+                                     .random = &frontend_.random(),
+                                     .pool = &frontend_.pool(),
+                                     .sleep = [&](uint32_t) { ++slept; }};
+    EXPECT_THAT(
+        Deployment::Open(**transport, frontend_.pins(), store, environment),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 absl::StrCat(address, ": frame: a message of Shoal 0.", std::string(1, digit),
+                              " came to one of Shoal 0.3, and these "
+                              "do not understand each other: all programs of a deployment, "
+                              "its parties' and its clients', change their version together "
+                              "(docs/operations.md)")));
+    EXPECT_EQ(slept, 0) << "trying again would not help";
+  }
 }
 
 TEST(ConnectTls, WantsAnAddress) {

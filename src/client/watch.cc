@@ -1,6 +1,7 @@
 #include "src/client/watch.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -26,32 +27,44 @@ absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("damaged: ", what));
 }
 
-Digest FileDigest(BytesView body) { return Transcript("shoal client term v1").Blob(body).Finish(); }
+// What the digest of a file is made under. Version 0.2 had the same for both, so that its terms, of
+// whose rounds no party knows any more, are told from those of this version.
+constexpr absl::string_view kTermDomain = "shoal client term v2";
+constexpr absl::string_view kSeenDomain = "shoal client term v1";
+
+Digest FileDigest(absl::string_view domain, BytesView body) {
+  return Transcript(domain).Blob(body).Finish();
+}
 
 template <typename Record>
-absl::Status WriteRecord(const std::string& path, const Record& record) {
+absl::Status WriteRecord(const std::string& path, absl::string_view domain, const Record& record) {
   SecretVector<uint8_t> bytes(sizeof(Digest) + record.ByteSizeLong());
   record.SerializeWithCachedSizesToArray(bytes.data() + sizeof(Digest));
-  const Digest digest = FileDigest(BytesView(bytes).subspan(sizeof(Digest)));
+  const Digest digest = FileDigest(domain, BytesView(bytes).subspan(sizeof(Digest)));
   std::ranges::copy(digest, bytes.begin());
   return WriteFileAtomically(path, bytes, FileMode::kPrivate);
 }
 
-// False if there is no such file.
+// The domain that the file has, of these; empty if there is no such file.
 template <typename Record>
-absl::StatusOr<bool> ReadRecord(const std::string& path, Record& record) {
+absl::StatusOr<absl::string_view> ReadRecord(const std::string& path,
+                                             std::initializer_list<absl::string_view> domains,
+                                             Record& record) {
   auto content = ReadPrivateFile(path, kMaxFileBytes);
-  if (absl::IsNotFound(content.status())) return false;
+  if (absl::IsNotFound(content.status())) return absl::string_view();
   if (!content.ok()) return content.status();
   const auto wipe = absl::MakeCleanup([&] { sodium_memzero(content->data(), content->size()); });
   const BytesView bytes = AsBytes(*content);
   if (bytes.size() < sizeof(Digest)) return Annotate(Damaged("it is too short"), path);
   const BytesView body = bytes.subspan(sizeof(Digest));
-  if (!std::ranges::equal(FileDigest(body), bytes.first(sizeof(Digest))) ||
+  const auto* const domain = std::ranges::find_if(domains, [&](absl::string_view of) {
+    return std::ranges::equal(FileDigest(of, body), bytes.first(sizeof(Digest)));
+  });
+  if (domain == domains.end() ||
       !record.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
     return Annotate(Damaged("its checksum does not fit"), path);
   }
-  return true;
+  return *domain;
 }
 
 // Wipes the seeds of the record when it goes out of scope.
@@ -185,8 +198,9 @@ absl::StatusOr<std::unique_ptr<Watch>> Watch::Open(const std::string& path,
 
 absl::Status Watch::Load() {
   SeenRecord seen;
-  SHOAL_ASSIGN_OR_RETURN(const bool has_seen, ReadRecord(path_ + std::string(kSeenSuffix), seen));
-  if (has_seen) {
+  SHOAL_ASSIGN_OR_RETURN(const absl::string_view seen_as,
+                         ReadRecord(path_ + std::string(kSeenSuffix), {kSeenDomain}, seen));
+  if (!seen_as.empty()) {
     seen_round_ = seen.round_id();
     seen_number_ = seen.number();
     latest_epoch_ = seen.epoch();
@@ -210,9 +224,16 @@ absl::Status Watch::Load() {
 
   EnrolledRecord record;
   const std::string path = path_ + std::string(kTermSuffix);
-  SHOAL_ASSIGN_OR_RETURN(const bool has_term, ReadRecord(path, record));
-  if (!has_term) return absl::OkStatus();
+  SHOAL_ASSIGN_OR_RETURN(const absl::string_view term_as,
+                         ReadRecord(path, {kTermDomain, kSeenDomain}, record));
+  if (term_as.empty()) return absl::OkStatus();
   const auto wipe = WipeSeeds(record);
+  if (term_as != kTermDomain) {
+    environment_.Tell(
+        "this device had enrolled in a term of Shoal 0.2, which is over; the enrolment still "
+        "counts, and it enrols anew");
+    return WipeFile(path);
+  }
   if (environment_.clock->NowSeconds() >= record.header().header().term_expires_s()) {
     return WipeFile(path);
   }
@@ -251,7 +272,7 @@ absl::Status Watch::Store(const Enrolled& enrolled, const table::Manifest& manif
   record.mutable_slots()->Add(enrolled.slots.begin(), enrolled.slots.end());
   record.set_seeds(ToString(enrolled.seeds));
   const auto wipe = WipeSeeds(record);
-  SHOAL_RETURN_IF_ERROR(WriteRecord(path_ + std::string(kTermSuffix), record));
+  SHOAL_RETURN_IF_ERROR(WriteRecord(path_ + std::string(kTermSuffix), kTermDomain, record));
   term_ = std::make_unique<Term>(record);
   return absl::OkStatus();
 }
@@ -330,7 +351,7 @@ absl::Status Watch::Write() const {
     out.set_outcome(static_cast<uint32_t>(known.outcome));
     out.set_value(ToString(known.value));
   }
-  return WriteRecord(path_ + std::string(kSeenSuffix), record);
+  return WriteRecord(path_ + std::string(kSeenSuffix), kSeenDomain, record);
 }
 
 }  // namespace shoal::client

@@ -60,8 +60,8 @@ class Watch {
                                                      Environment environment);
   ~Watch();
 
-  // Whether a term lasts by the calendar, and until when; 0 if there is none. A term that is over
-  // is wiped by Open.
+  // Whether a term lasts by the calendar, and until when; 0 if there is none. A term that is over,
+  // or in which version 0.2 has enrolled, is wiped by Open.
   bool has_term() const { return term_ != nullptr; }
   uint64_t term_expires_s() const;
   uint64_t latest_epoch() const { return latest_epoch_; }

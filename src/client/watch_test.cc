@@ -422,6 +422,37 @@ TEST_F(WatchTest, DamagedFilesAreRefused) {
   SHOAL_EXPECT_OK(Watch::Open(path_, environment_));
 }
 
+// Its parties do not know it any more. The enrolment showed its rows in a round, and still counts;
+// what is known of the keys stays.
+TEST_F(WatchTest, ATermOf02IsOverAndItsEnrolmentCounts) {
+  SHOAL_ASSERT_OK(Start(/*max_enrolments=*/2));
+  SHOAL_ASSERT_OK(Enrol());
+  const std::string path = path_ + ".term";
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::string content, ReadFile(path));
+  const std::string record = content.substr(sizeof(Digest));
+  Bytes of_02 = ToBytes(Transcript("shoal client term v1").Blob(record).Finish());
+  Append(of_02, AsBytes(record));
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, of_02, FileMode::kPrivate));
+  const std::string link = directory_ + "/link";
+  std::filesystem::create_hard_link(path, link);
+
+  std::string told;
+  environment_.progress = [&](absl::string_view what) { told = std::string(what); };
+  SHOAL_ASSERT_OK(Start(/*max_enrolments=*/2));
+  EXPECT_FALSE(watch_->has_term());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(*ReadFile(link), std::string(content.size(), '\0'));
+  EXPECT_EQ(told,
+            "this device had enrolled in a term of Shoal 0.2, which is over; the enrolment still "
+            "counts, and it enrols anew");
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Told> news, Enrol());
+  EXPECT_TRUE(news.empty()) << "all of it was known";
+  EXPECT_EQ(store_.state().enrolments.size(), 2u);
+  std::filesystem::remove(path);
+  SHOAL_ASSERT_OK(Start(/*max_enrolments=*/2));
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kFailedPrecondition, "max_enrolments"));
+}
+
 TEST_F(WatchTest, NoKeyIsInTheFiles) {
   SHOAL_ASSERT_OK(Start());
   SHOAL_ASSERT_OK(Enrol());
@@ -527,18 +558,6 @@ class HeldSlotsTest : public WatchTest {
     return static_cast<size_t>(std::ranges::count_if(
         frontend_.sent, [&](const auto& request) { return request.first == name; }));
   }
-  // The digest that version 0.2 stored for a lookup in one round.
-  void WantAs02(HeldRound& held) {
-    std::vector<uint32_t> rows;
-    for (const size_t i : wanted_) {
-      const auto row = live_->current().map().RowOf(AsBytes(FakeFrontend::Key(i)));
-      if (row.ok()) rows.push_back(static_cast<uint32_t>(*row));
-    }
-    std::ranges::sort(rows);
-    rows.erase(std::ranges::unique(rows).begin(), rows.end());
-    const BytesView bytes(reinterpret_cast<const uint8_t*>(rows.data()), 4 * rows.size());
-    held.wanted = Transcript("shoal client wanted v1", held.master.view()).Blob(bytes).Finish();
-  }
 };
 
 // `query --obtain`, then `watch`: an enrolment in a round without a term would be none, and would
@@ -634,46 +653,6 @@ TEST_F(HeldSlotsTest, AWatchedListDoesNotGoOnWithALookup) {
   SHOAL_ASSERT_OK(Enrol());
   EXPECT_NE(watch_->term_round(), first);
   EXPECT_EQ(store_.state().enrolments.size(), 1u);
-  EXPECT_EQ(store_.state().ledger.submissions(), 2u);
-}
-
-// Version 0.2 did not store for what a round was charged.
-TEST_F(HeldSlotsTest, AnEnrolmentOf02GoesOn) {
-  Interrupt("FetchAnswers", /*watches=*/true);
-  WantAs02(OnlyRound());
-  BeOrdinary();
-  EXPECT_THAT(LookUpAll(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took 8 onions"));
-  SHOAL_ASSERT_OK(Start());
-  SHOAL_ASSERT_OK(Enrol());
-  EXPECT_EQ(watch_->term_round(), OnlyRound().id);
-  EXPECT_EQ(store_.state().enrolments.size(), 1u);
-  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
-}
-
-TEST_F(HeldSlotsTest, WhatMayBeALookupOf02IsNoEnrolment) {
-  const Digest first = frontend_.OpenRound();
-  BeOrdinary(/*timeout_s=*/100);
-  Interrupt("FetchAnswers", /*watches=*/false);
-  WantAs02(OnlyRound());
-  SHOAL_ASSERT_OK(Start());
-  SHOAL_ASSERT_OK(Enrol());
-  EXPECT_NE(watch_->term_round(), first);
-  EXPECT_EQ(store_.state().enrolments.size(), 1u);
-  EXPECT_EQ(store_.state().ledger.submissions(), 2u);
-}
-
-TEST_F(HeldSlotsTest, ALookupOf02GoesOnWhereNoTermIs) {
-  frontend_.opens_terms = false;
-  frontend_.OpenRound();
-  BeOrdinary();
-  Interrupt("FetchAnswers", /*watches=*/false);
-  WantAs02(OnlyRound());
-  frontend_.opens_terms = true;
-  SHOAL_ASSERT_OK(Start());
-  SHOAL_ASSERT_OK(Enrol());
-  EXPECT_EQ(watch_->term_round(), round_);
-  BeOrdinary();
-  SHOAL_EXPECT_OK(LookUpAll().status());
   EXPECT_EQ(store_.state().ledger.submissions(), 2u);
 }
 

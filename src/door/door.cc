@@ -86,10 +86,14 @@ absl::StatusOr<std::shared_ptr<asio::ssl::context>> MakeContext(const net::Ident
   return context;
 }
 
-// A whole frame.
-Bytes ErrorFrame(const absl::Status& status) {
+// A whole frame, for whoever sent a message that begins so, as far as that is known.
+Bytes ErrorFrame(const absl::Status& status,
+                 const std::optional<wire::FrameHeaderBytes>& refused = std::nullopt) {
   const wire::Frame frame = wire::MakeErrorFrame(status);
-  const wire::FrameHeaderBytes head = wire::EncodeFrameHeader(wire::HeaderOf(frame));
+  const wire::FrameHeader header = wire::HeaderOf(frame);
+  const wire::FrameHeaderBytes head = refused.has_value()
+                                          ? wire::EncodeRefusalHeader(header, *refused)
+                                          : wire::EncodeFrameHeader(header);
   Bytes bytes(head.size() + frame.control.size());
   std::ranges::copy(head, bytes.begin());
   std::ranges::copy(frame.control, bytes.begin() + head.size());
@@ -102,6 +106,7 @@ struct No {
   Refusal why;
   absl::Status error;
   int retry_after_s = 0;
+  std::optional<wire::FrameHeaderBytes> refused = std::nullopt;  // the message, if there is one
 };
 
 No Malformed(absl::string_view what) {
@@ -113,6 +118,10 @@ No TooLarge(absl::string_view what) {
 No NoRoom() {
   return {http::status::service_unavailable, Refusal::kNoRoom,
           absl::UnavailableError("too many requests at once; try again later"), 1};
+}
+// Of an error of FrontendLinks.
+http::status StatusOfForward(const absl::Status& error) {
+  return absl::IsUnavailable(error) ? http::status::service_unavailable : http::status::bad_gateway;
 }
 // Of an error of CheckRequest or Message.
 No Of(const absl::Status& error) {
@@ -483,8 +492,8 @@ class Door::State::Session : public net::Listener::Session {
     if (closed()) co_return false;
     Response response(http::status::ok, 11);
     if (!answer.ok()) {
-      response.result(http::status::service_unavailable);
-      response.set(http::field::retry_after, "1");
+      response.result(StatusOfForward(answer.status()));
+      if (absl::IsUnavailable(answer.status())) response.set(http::field::retry_after, "1");
     }
     const Bytes body = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
     const bool sent = co_await Respond(response, body, keep_alive);
@@ -586,12 +595,12 @@ class Door::State::Session : public net::Listener::Session {
     Bytes body;
     if (!inner) {
       absl::StatusOr<Bytes> answer = co_await Forward(message);
-      if (!answer.ok()) status = http::status::service_unavailable;
+      if (!answer.ok()) status = StatusOfForward(answer.status());
       body = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
     } else {
       figures().Refuse(inner->why);
       status = inner->status;
-      body = ErrorFrame(inner->error);
+      body = ErrorFrame(inner->error, inner->refused);
     }
     if (closed()) co_return false;
     const std::string challenges =
@@ -612,7 +621,11 @@ class Door::State::Session : public net::Listener::Session {
   // Adds bytes to the message, or says why not.
   std::optional<No> Take(BytesView piece, Message& message) {
     if (!Claim(piece.size())) return NoRoom();
-    if (const absl::Status added = message.Add(piece); !added.ok()) return Of(added);
+    if (const absl::Status added = message.Add(piece); !added.ok()) {
+      No no = Of(added);
+      no.refused = message.head();
+      return no;
+    }
     return std::nullopt;
   }
   static std::optional<No> Complete(const Message& message) {
@@ -655,7 +668,7 @@ class Door::State::Session : public net::Listener::Session {
     if (no.status == http::status::unauthorized) {
       response.set(http::field::www_authenticate, options().tokens->challenges());
     }
-    const Bytes body = ErrorFrame(no.error);
+    const Bytes body = ErrorFrame(no.error, no.refused);
     co_await Respond(response, body, /*keep_alive=*/false);
     lingers_ = true;
     co_await Linger(options().progress_timeout);
@@ -777,7 +790,7 @@ class Door::State::Session : public net::Listener::Session {
 
   asio::awaitable<void> RefuseSocket(WebSocket& ws, const No& no) {
     figures().Refuse(no.why);
-    const Bytes bytes = ErrorFrame(no.error);
+    const Bytes bytes = ErrorFrame(no.error, no.refused);
     if (!co_await WriteMessage(ws, bytes)) co_return;
     Deadline(kLinger);
     lingers_ = true;

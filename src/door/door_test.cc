@@ -24,6 +24,7 @@
 #include "src/door/test_issuer.h"
 #include "src/door/tokens.h"
 #include "src/net/server.h"
+#include "src/net/testing/earlier_server.h"
 #include "src/net/testing/raw_tls.h"
 #include "src/net/testing/test_identity.h"
 #include "src/parallel/mutex.h"
@@ -371,6 +372,49 @@ TEST_F(DoorTest, WhatIsNoRequestIsRefused) {
               shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument, "binary"));
   EXPECT_EQ(asked_, 0);
   ExpectServed();
+}
+
+TEST_F(DoorTest, ClientsOfEarlierVersionsReadWhyTheyAreRefused) {
+  Start();
+  const auto expect_refusal = [](Bytes answer, char digit) {
+    ASSERT_GE(answer.size(), 4u);
+    EXPECT_EQ(answer[3], digit);
+    std::ranges::copy(AsBytes("SHL3"), answer.begin());
+    EXPECT_THAT(ErrorIn(answer), shoal::testing::StatusIs(
+                                     absl::StatusCode::kInvalidArgument,
+                                     absl::StrCat("a message of Shoal 0.", std::string(1, digit),
+                                                  " came to one of Shoal 0.3")));
+  };
+  for (const char digit : {'1', '2'}) {
+    Bytes request = BytesOf(kList);
+    request[3] = static_cast<uint8_t>(digit);
+    Web web(port()), socket(port());
+    const Response refused = web.Post(request);
+    EXPECT_EQ(refused.status, 400);
+    expect_refusal(refused.body, digit);
+    ASSERT_EQ(socket.Open().status, 101);
+    socket.Send(request);
+    expect_refusal(socket.Receive().value_or(Bytes()), digit);
+    EXPECT_EQ(socket.Receive(), std::nullopt);
+  }
+  EXPECT_EQ(asked_, 0);
+  ExpectServed();
+}
+
+TEST_F(DoorTest, AFrontendOfAnEarlierVersionIsNamed) {
+  const net::testing::EarlierServer frontend(frontend_identity_.identity(), '2');
+  Start([&](Door::Options& options) {
+    options.frontend.address = absl::StrCat("127.0.0.1:", frontend.port());
+  });
+  const auto named = shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                              "a message of Shoal 0.2 came to one of Shoal 0.3");
+  Web web(port()), socket(port());
+  const Response response = web.Post(BytesOf(kList));
+  EXPECT_EQ(response.status, 502);
+  EXPECT_EQ(absl::AsciiStrToLower(response.head).find("retry-after:"), std::string::npos);
+  EXPECT_THAT(ErrorIn(response.body), named);
+  ASSERT_EQ(socket.Open().status, 101);
+  EXPECT_THAT(ErrorIn(socket.Ask(kList).value_or(Bytes())), named);
 }
 
 TEST_F(DoorTest, ABodyThatNeverEndsIsCut) {
@@ -963,7 +1007,10 @@ TEST_F(DoorTest, WhatARelayBringsIsOpenedAnsweredAndSealed) {
     // Nothing of a party passes here either, and the refusal is sealed.
     Bytes peers = {'s'};
     Append(peers, BytesOf(FrameOf(FrameType::kOnline, "")));
-    EXPECT_THAT(std::string(AsText(post(peers, type).body)), ::testing::StartsWith("s400 SHL2"));
+    EXPECT_THAT(std::string(AsText(post(peers, type).body)), ::testing::StartsWith("s400 SHL3"));
+    Bytes of_02 = sealed;
+    of_02[4] = '2';
+    EXPECT_THAT(std::string(AsText(post(of_02, type).body)), ::testing::StartsWith("s400 SHL2"));
     EXPECT_EQ(AsText(post({'g'}, type).body), "s not here");
     Web lost(port());
     EXPECT_THAT(ErrorIn(lost.Ask("GET /").body),

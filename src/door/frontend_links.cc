@@ -161,6 +161,8 @@ asio::awaitable<absl::StatusOr<Bytes>> FrontendLinks::Forward(
       spdlog::warn("the frontend at {}: {}", options_.address,
                    std::string(answer.status().message()));
     }
+    // Asking again would not help, and the client's user is to know.
+    if (wire::IsOfAnotherVersion(answer.status())) co_return answer.status();
     co_return Unreachable();
   }
 }

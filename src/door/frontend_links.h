@@ -48,7 +48,7 @@ class FrontendLinks {
   // takes room for the answer before it is read; if there is none, it is dropped. A connection that
   // turns out to have ended is replaced by a new one, once: requests of clients are idempotent.
   // UNAVAILABLE: the frontend cannot be reached, is not the pinned one, or all connections are
-  // taken.
+  // taken. INVALID_ARGUMENT: it is of another version of Shoal.
   boost::asio::awaitable<absl::StatusOr<Bytes>> Forward(BytesView request, wire::FrameType type,
                                                         const std::function<bool(uint64_t)>& claim,
                                                         Call& call);

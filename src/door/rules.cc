@@ -95,6 +95,13 @@ absl::Status Message::Add(BytesView piece) {
   return absl::OkStatus();
 }
 
+std::optional<wire::FrameHeaderBytes> Message::head() const {
+  if (bytes_.size() < wire::kFrameHeaderBytes) return std::nullopt;
+  wire::FrameHeaderBytes head;
+  std::copy_n(bytes_.begin(), head.size(), head.begin());
+  return head;
+}
+
 absl::Status Message::Finish() const {
   if (header_.has_value() && bytes_.size() == wire::kFrameHeaderBytes + header_->control_bytes) {
     return absl::OkStatus();

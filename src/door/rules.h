@@ -41,6 +41,8 @@ class Message {
 
   size_t size() const { return bytes_.size(); }
   const Bytes& bytes() const { return bytes_; }
+  // The header of the frame, once it is there, also if it was refused.
+  std::optional<wire::FrameHeaderBytes> head() const;
   // Of a message that is complete.
   wire::FrameType type() const { return header_->type; }
 

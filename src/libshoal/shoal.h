@@ -142,7 +142,7 @@ enum {
 /* "UNAVAILABLE"; "UNKNOWN" for a number that this version does not know. Never NULL. */
 const char* shoal_code_name(shoal_code code);
 
-/* "0.2.0": of the library that runs, which may be newer than this header. */
+/* "0.3.0": of the library that runs, which may be newer than this header. */
 const char* shoal_version(void);
 
 /* The engines of this version, the chain ("chain") first, then NULL. Which of them a deployment

@@ -31,15 +31,15 @@ Seed KeyFrom(Digest digest) {
   return key;
 }
 
+// Machines of one party are of one version, which the domain is bound to.
+constexpr absl::string_view kGreetingDomain = "shoal machines greeting v2";
+constexpr absl::string_view kGreetingDomainOf02 = "shoal machines greeting v1";
+
 // Round and job are in the key.
-Bytes Greeting(BytesView round_key, uint32_t rank, uint32_t count, BytesView random,
-               uint64_t secret_name) {
+Bytes Greeting(absl::string_view domain, BytesView round_key, uint32_t rank, uint32_t count,
+               BytesView random, uint64_t secret_name) {
   Bytes greeting(random.begin(), random.end());
-  Append(greeting, Transcript("shoal machines greeting v1", round_key)
-                       .U64(rank)
-                       .U64(count)
-                       .Blob(random)
-                       .Finish());
+  Append(greeting, Transcript(domain, round_key).U64(rank).U64(count).Blob(random).Finish());
   AppendLe(greeting, secret_name);
   return greeting;
 }
@@ -306,8 +306,11 @@ absl::Status Machines::Greet() {
     const MutexLock lock(mutex_);
     random_->Fill(random[rank()]);
   }
-  const Bytes mine =
-      Greeting(round_key_.view(), rank(), count(), random[rank()], options_.secret_name);
+  const auto greeting_of = [&](absl::string_view domain, uint32_t machine) {
+    return Greeting(domain, round_key_.view(), machine, count(), random[machine],
+                    options_.secret_name);
+  };
+  const Bytes mine = greeting_of(kGreetingDomain, rank());
   std::vector<Transfer> transfers;
   for (uint32_t other = 0; other < count(); ++other) {
     if (other == rank()) continue;
@@ -321,17 +324,23 @@ absl::Status Machines::Greet() {
     transfers.push_back(
         {.other = other,
          .incoming = true,
-         .step = [this, other, &random]() -> absl::StatusOr<Moved> {
+         .step = [this, other, &random, &greeting_of]() -> absl::StatusOr<Moved> {
            SHOAL_ASSIGN_OR_RETURN(const std::optional<Bytes> came, transport_->TryReceive(other));
            if (!came.has_value()) return Moved::kNothing;
            if (came->size() == kGreetingBytes) {
              std::copy_n(came->begin(), kRandomBytes, random[other].begin());
            }
-           const Bytes expected =
-               Greeting(round_key_.view(), other, count(), random[other], options_.secret_name);
-           if (came->size() == expected.size() &&
-               sodium_memcmp(came->data(), expected.data(), expected.size()) == 0) {
-             return Moved::kLastChunk;
+           const Bytes expected = greeting_of(kGreetingDomain, other);
+           const auto is = [&](const Bytes& greeting) {
+             return came->size() == greeting.size() &&
+                    sodium_memcmp(came->data(), greeting.data(), greeting.size()) == 0;
+           };
+           if (is(expected)) return Moved::kLastChunk;
+           if (is(greeting_of(kGreetingDomainOf02, other))) {
+             return absl::FailedPreconditionError(absl::StrCat(
+                 "machine ", other,
+                 " runs Shoal 0.2, and this machine a later version: all machines of a party run "
+                 "one version"));
            }
            if (came->size() == expected.size() && OfAnotherSecret(*came, expected)) {
              return absl::UnauthenticatedError(absl::StrCat(

@@ -130,6 +130,7 @@ class Machines {
   //   DATA_LOSS           a chunk that does not open, or has a wrong length
   //   UNAVAILABLE         a machine has died or given up
   //   UNAUTHENTICATED     in the first call: a machine has another secret
+  //   FAILED_PRECONDITION in the first call: a machine runs version 0.2 of Shoal
   //   DEADLINE_EXCEEDED   no progress
   // and those of the sources and of the sink. After an error this machine gives up. The same call
   // may then have succeeded at others, or still do so where all has come already. Their next calls

@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
@@ -250,6 +251,31 @@ TEST(MachinesTest, MachinesThatDisagreeDoNotGreet) {
       }
     }
   }
+}
+
+// A machine of version 0.2 is told from one that is none, and nothing passes.
+TEST(MachinesTest, AMachineOf02IsNamed) {
+  testing::LocalCluster cluster(2);
+  const Seed key(Bytes(32, 5));
+  const auto results = cluster.RunLinks([&](Transport& link, const Clock& clock) -> absl::Status {
+    if (link.rank() == 1) {
+      Bytes greeting(32, 7);
+      const Digest mac = Transcript("shoal machines greeting v1", key.view())
+                             .U64(1)
+                             .U64(2)
+                             .Blob(greeting)
+                             .Finish();
+      Append(greeting, mac);
+      AppendLe<uint64_t>(greeting, 0);  // the secret's name
+      return link.TrySend(0, greeting).status();
+    }
+    TestRandom random(1);
+    Machines machines(&link, Seed(key.view()), &clock, &random, cluster.options());
+    return machines.Gather("names", {}, 0).status();
+  });
+  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   "machine 1 runs Shoal 0.2, and this machine a later version"));
+  EXPECT_LE(cluster.sent_bytes(0, 1), 2 * kGreeting);
 }
 
 // Two machines that disagree about a bound notice with the first chunk, though it is as long in

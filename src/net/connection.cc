@@ -239,7 +239,11 @@ absl::StatusOr<Connection::Streamed> Connection::CallStreaming(const wire::Frame
       const absl::StatusOr<wire::Frame> refusal = s.ReadHead({}, bulk_bytes);
       s.Fail();
       if (refusal.ok() && refusal->type == wire::FrameType::kError) return wire::ErrorOf(*refusal);
-      if (absl::IsFailedPrecondition(refusal.status())) return refusal.status();
+      // What came is no frame of this version: the same request would be refused again.
+      if (absl::IsFailedPrecondition(refusal.status()) ||
+          absl::IsInvalidArgument(refusal.status())) {
+        return refusal.status();
+      }
     }
     s.Fail();
     return sent;

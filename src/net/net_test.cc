@@ -25,6 +25,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/net/connection.h"
 #include "src/net/server.h"
+#include "src/net/testing/earlier_server.h"
 #include "src/net/testing/raw_tls.h"
 #include "src/net/testing/test_identity.h"
 
@@ -314,6 +315,52 @@ TEST(NetTest, FramesThatAreNoneAreRefusedByName) {
   }
   EXPECT_EQ(counting.calls, 0);
   SHOAL_EXPECT_OK(CallOnce(*server));
+}
+
+TEST(NetTest, EarlierVersionsAreRefusedInFramesThatTheyRead) {
+  Counting counting;
+  Server::Options options = ServerOptions();
+  std::atomic<int> told = 0;
+  options.another_version = [&](const absl::Status& refused) {
+    told += wire::IsOfAnotherVersion(refused);
+  };
+  const auto server = StartServer(std::move(options), counting.handler());
+  for (const char digit : {'1', '2', '4'}) {
+    wire::FrameHeaderBytes header =
+        wire::EncodeFrameHeader({.type = FrameType::kOffline, .control_bytes = 3, .bulk_bytes = 0});
+    header[3] = static_cast<uint8_t>(digit);
+    RawTls raw(*server);
+    raw.Write(header);
+    raw.Write(Bytes(3, 'x'));
+    Bytes answer, piece(4096);
+    while (const size_t n = raw.ReadSome(piece)) Append(answer, BytesView(piece).first(n));
+    ASSERT_GT(answer.size(), wire::kFrameHeaderBytes);
+    EXPECT_EQ(answer[3], digit == '4' ? '3' : digit);
+    std::ranges::copy(AsBytes("SHL3"), answer.begin());
+    wire::FrameHeaderBytes answered;
+    std::copy_n(answer.begin(), answered.size(), answered.begin());
+    SHOAL_ASSERT_OK_AND_ASSIGN(const FrameHeader parsed, wire::ParseFrameHeader(answered));
+    EXPECT_EQ(parsed.control_bytes, answer.size() - answered.size());
+    EXPECT_THAT(wire::ErrorOf({.type = parsed.type,
+                               .control = ToString(BytesView(answer).subspan(answered.size())),
+                               .bulk = {}}),
+                StatusIs(kInvalid, "came to one of Shoal 0.3"));
+  }
+  EXPECT_EQ(told, 3);
+  EXPECT_EQ(counting.calls, 0);
+  SHOAL_EXPECT_OK(CallOnce(*server));
+  EXPECT_EQ(told, 3);
+}
+
+// Not UNAVAILABLE, after which the same would be sent again.
+TEST(NetTest, AServerOfAnEarlierVersionIsNamed) {
+  const TestIdentity identity(1);
+  const net::testing::EarlierServer server(identity.identity(), '2');
+  auto connection = Connection::Connect({.address = absl::StrCat("127.0.0.1:", server.port())});
+  SHOAL_ASSERT_OK(connection.status());
+  EXPECT_THAT((*connection)->Call(Request("", Bytes(8 << 20)), kLimits, std::chrono::seconds(60)),
+              StatusIs(kInvalid, "a message of Shoal 0.2 came to one of Shoal 0.3"));
+  EXPECT_FALSE((*connection)->usable());
 }
 
 TEST(NetTest, ASenderOfTooMuchLearnsWhy) {

@@ -77,6 +77,8 @@ class Server::State::Session : public Listener::Session {
   struct Answer {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk;
+    // The beginning of the request that this refuses, if it may be of another version.
+    const wire::FrameHeaderBytes* refused = nullptr;
   };
 
   const Options& options() const { return server_.options; }
@@ -106,9 +108,13 @@ class Server::State::Session : public Listener::Session {
   }
 
   // Sends the error and ends the connection.
-  asio::awaitable<void> Refuse(const absl::Status& status) {
+  asio::awaitable<void> Refuse(const absl::Status& status,
+                               const wire::FrameHeaderBytes* request = nullptr) {
+    if (options().another_version && wire::IsOfAnotherVersion(status)) {
+      options().another_version(status);
+    }
     // A variable, as gcc 12 destroys a braced temporary of a co_await twice.
-    Answer refusal{wire::MakeErrorFrame(status), nullptr};
+    Answer refusal{wire::MakeErrorFrame(status), nullptr, request};
     if (!co_await Write(std::move(refusal))) co_return;
     co_await Linger(options().progress_timeout);
   }
@@ -132,7 +138,7 @@ class Server::State::Session : public Listener::Session {
     if (refused.ok() && !place_.welcome()) refused = place_.Welcome();
     if (!refused.ok()) {
       // The connection ends here, as nobody reads the rest of the frame.
-      co_await Refuse(refused);
+      co_await Refuse(refused, &header_bytes);
       co_return false;
     }
     request.type = header->type;
@@ -240,7 +246,9 @@ class Server::State::Session : public Listener::Session {
     }
     wire::FrameHeader header = wire::HeaderOf(answer.frame);
     if (answer.bulk != nullptr) header.bulk_bytes = answer.bulk->size();
-    const wire::FrameHeaderBytes header_bytes = wire::EncodeFrameHeader(header);
+    const wire::FrameHeaderBytes header_bytes =
+        answer.refused == nullptr ? wire::EncodeFrameHeader(header)
+                                  : wire::EncodeRefusalHeader(header, *answer.refused);
     Bytes head(header_bytes.begin(), header_bytes.end());
     Append(head, AsBytes(answer.frame.control));
     if (!co_await WriteBytes(head)) co_return false;

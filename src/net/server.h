@@ -84,6 +84,8 @@ class Server {
         sink = nullptr;
     // Told of every error that is sent, on an I/O thread. May be null.
     std::function<void(absl::StatusCode)> refused = nullptr;
+    // Told of every request of another version of Shoal, on an I/O thread. May be null.
+    std::function<void(const absl::Status&)> another_version = nullptr;
     // Places (places.h). A peer is welcome once it has shown its certificate, if `clients` lists
     // any, or else once the header of its first request is one that `limits` allows. It is refused
     // (UNAVAILABLE) if all places of those that are welcome are taken.

@@ -44,7 +44,7 @@ absl::Status CheckTerm(const wire::RoundHeader& header, const roster::Roster& ro
 }  // namespace
 
 Digest RoundId(const wire::RoundHeader& header) {
-  Transcript transcript("shoal round v2");
+  Transcript transcript("shoal round v3");
   transcript.U64(header.counter())
       .Blob(AsBytes(header.roster_digest()))
       .Blob(AsBytes(header.manifest_digest()))

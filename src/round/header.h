@@ -36,7 +36,7 @@ struct TableFacts {
   Digest places = {};
 };
 
-// Transcript("shoal round v2") over: counter, roster digest, manifest digest, number of onion keys
+// Transcript("shoal round v3") over: counter, roster digest, manifest digest, number of onion keys
 // and each of them, max_rows, answer_bytes; the noise as in the roster's digest; number of machine
 // counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s; onion_suite;
 // if the round has a term, max_refreshes and term_expires_s. The header need not have been checked.

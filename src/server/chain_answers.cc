@@ -70,7 +70,6 @@ absl::StatusOr<StageReports> CheckReports(const Asker& own, StageReports reports
 
 absl::StatusOr<ListAnswer> CheckListAnswer(const Asker& own, const wire::LiveRounds& list,
                                            ListAnswer answer) {
-  if (answer.reached == 0) answer.reached = own.parties;
   if (answer.reached <= own.number.value() || answer.reached > own.parties) {
     return absl::InvalidArgumentError(
         absl::StrCat("a list of live rounds cannot have reached party ", answer.reached));

@@ -36,8 +36,7 @@ using LackedRounds = std::vector<LackedRound>;
 // reached. A party that it has not reached may hold all of the rounds, or none.
 struct ListAnswer {
   LackedRounds lacked;
-  // The last party that has taken the list. 0 from a party of an earlier version, which does not
-  // say how far it came.
+  // The last party that has taken the list.
   uint32_t reached = 0;
 };
 
@@ -56,8 +55,7 @@ absl::StatusOr<std::vector<round::RefreshTag>> TagsOf(const wire::RefreshRespons
 absl::StatusOr<StageReports> CheckReports(const Asker& own, StageReports reports);
 
 // INVALID_ARGUMENT unless the list has reached a party after `own`, and each lack is of a round of
-// the list, at one of those that it has reached, and comes once. `reached` is never 0 in what it
-// returns: a party of an earlier version passes for one that has reached all.
+// the list, at one of those that it has reached, and comes once.
 absl::StatusOr<ListAnswer> CheckListAnswer(const Asker& own, const wire::LiveRounds& list,
                                            ListAnswer answer);
 

@@ -441,9 +441,15 @@ absl::Status Terms::Load() {
 absl::StatusOr<Terms::TermPointer> Terms::Take(const TermRecord& record, uint64_t counter) const {
   const wire::RoundHeader& header = record.header();
   const uint32_t number = options_.number.value();
-  if (header.counter() != counter || record.file_key().size() != 32 ||
-      record.term_key().size() != 32 || record.places().size() != sizeof(Digest) ||
-      record.content().size() != sizeof(Digest) || header.answer_bytes() == 0) {
+  const Digest id = round::RoundId(header);
+  if (header.counter() != counter) return absl::DataLossError("not a term's record");
+  // The arrays have term seeds of the id under which the round took place, and so have its clients.
+  if (record.round_id() != AsText(id)) {
+    return absl::FailedPreconditionError("of Shoal 0.2, whose terms end with it");
+  }
+  if (record.file_key().size() != 32 || record.term_key().size() != 32 ||
+      record.places().size() != sizeof(Digest) || record.content().size() != sizeof(Digest) ||
+      header.answer_bytes() == 0) {
     return absl::DataLossError("not a term's record");
   }
   if (header.roster_digest() != AsText(options_.roster.digest())) {
@@ -451,7 +457,7 @@ absl::StatusOr<Terms::TermPointer> Terms::Take(const TermRecord& record, uint64_
   }
   auto term = std::make_shared<Term>();
   term->header = header;
-  term->id = round::RoundId(header);
+  term->id = id;
   term->epoch = record.epoch();
   std::ranges::copy(AsBytes(record.places()), term->places.begin());
   std::ranges::copy(AsBytes(record.content()), term->content.begin());
@@ -501,6 +507,7 @@ absl::Status Terms::Keep(const TermMaterial& from) {
   const Seed term_key = from.secrets.TermKey();
   TermRecord record;
   *record.mutable_header() = from.header;
+  record.set_round_id(ToString(from.round_id));
   record.set_file_key(ToString(file_key.view()));
   record.set_term_key(ToString(term_key.view()));
   const auto wipe = absl::MakeCleanup([&] {

@@ -597,7 +597,7 @@ std::vector<wire::PartyState> HealthyParties(FakeFrontend& frontend) {
   for (const roster::Party& party : frontend.roster().parties()) {
     wire::PartyState state;
     state.set_party(party.number);
-    state.set_version("0.2.0");
+    state.set_version("0.3.0");
     state.set_roster_epoch(frontend.roster().epoch());
     state.set_table_epoch(frontend.table().manifest().epoch());
     state.set_rounds(2);
@@ -621,7 +621,7 @@ TEST_F(CommandsTest, StatusTellsAtAGlanceWhetherTheChainIsHealthy) {
   outcome = Run(command);
   EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
   EXPECT_NE(outcome.out.find("the chain is healthy\n"), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("0.2.0"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("0.3.0"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("2/16"), std::string::npos) << outcome.out;
 
   const struct {
@@ -666,7 +666,7 @@ TEST_F(CommandsTest, StatusOfThePartiesAsJson) {
   EXPECT_EQ(outcome.code, cli::kExitFailed);
   EXPECT_NE(outcome.out.find(R"("healthy":false,"parties":[{"party":1,)"), std::string::npos)
       << outcome.out;
-  EXPECT_NE(outcome.out.find(R"("healthy":true,"version":"0.2.0",)"), std::string::npos)
+  EXPECT_NE(outcome.out.find(R"("healthy":true,"version":"0.3.0",)"), std::string::npos)
       << outcome.out;
   EXPECT_NE(outcome.out.find(R"("fault":"missing: reaching party 3: refused"})"), std::string::npos)
       << outcome.out;

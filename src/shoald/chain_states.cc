@@ -3,7 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
@@ -17,9 +16,6 @@ constexpr std::chrono::seconds kBetweenQuestions(5);
 
 // Why nothing is known of a party that was asked.
 std::string ProblemOf(const absl::Status& status) {
-  if (absl::StrContains(status.message(), "unknown type")) {
-    return "is there, but runs an older version, which says nothing of itself";
-  }
   return wire::Printable(ForOthers(status).message());
 }
 

@@ -944,7 +944,12 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
                            ListenForEngines(*pir_service, config, roster, listen, monitoring));
   }
   // Of the port for the party before alone: strangers rest for less.
-  if (config.party() != 1) listen.idle_timeout = PeerService::kIdle;
+  if (config.party() != 1) {
+    listen.idle_timeout = PeerService::kIdle;
+    listen.another_version = [](const absl::Status& refused) {
+      spdlog::warn("refused the party before this one: {}", std::string(refused.message()));
+    };
+  }
   const std::string address = listen.address;
   const auto begin_to_serve = [&]() -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));

@@ -558,6 +558,22 @@ TEST_F(TermsTest, DamagedTermsEnd) {
   EXPECT_THAT(AnswerOf(3, refresh), StatusIs(absl::StatusCode::kDataLoss, "not what was written"));
 }
 
+// The rounds of version 0.2 had other ids, under which no client of this version asks. It did not
+// store them.
+TEST_F(TermsTest, ATermOfAnotherRoundIdEndsAtTheStart) {
+  // What comes a second time, here the field of the id, counts in place of the first.
+  for (const std::string& id : {std::string("\x5a\0", 2), "\x5a\x20" + std::string(32, 'x')}) {
+    Enrol({3, 17});
+    const std::string path =
+        absl::StrCat(deployment_->TermsDirectory(2), "/term-", round_->counter().value());
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string record, ReadFile(path));
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(record + id), FileMode::kPrivate));
+    deployment_->Restart(2);
+    EXPECT_TRUE(deployment_->terms(2).All().empty());
+    EXPECT_TRUE(std::filesystem::is_empty(deployment_->TermsDirectory(2)));
+  }
+}
+
 TEST_F(TermsTest, WhatWasHalfWrittenIsErasedAtTheStart) {
   Enrol({1, 2, 3});
   const std::string directory = deployment_->TermsDirectory(2);

@@ -15,9 +15,31 @@
 namespace shoal::wire {
 namespace {
 
-constexpr uint32_t kMagic = 0x324c4853;      // "SHL2"
-constexpr uint32_t kMagicOf01 = 0x314c4853;  // "SHL1"
+constexpr size_t kMagicBytes = 4;
+constexpr absl::string_view kMagic = "SHL3";
+// Frames of earlier versions have the same header and the same ERROR.
+constexpr struct {
+  absl::string_view magic, version;
+} kEarlier[] = {{"SHL1", "0.1"}, {"SHL2", "0.2"}};
+constexpr char kAnotherVersionMark[] = "shoal/another-version";
 constexpr size_t kMaxErrorBytes = 1024;
+
+absl::string_view MagicOf(const FrameHeaderBytes& bytes) {
+  return AsText(BytesView(bytes).first(kMagicBytes));
+}
+
+// The version of the Shoal that sent a frame, if it is another one than this: "0.2", or "SHL7" if
+// this one does not know it. Empty if it is this one, or no Shoal.
+absl::string_view AnotherVersion(const FrameHeaderBytes& bytes) {
+  const absl::string_view magic = MagicOf(bytes);
+  for (const auto& earlier : kEarlier) {
+    if (magic == earlier.magic) return earlier.version;
+  }
+  const bool shoal = magic.substr(0, 3) == kMagic.substr(0, 3);
+  return shoal && magic != kMagic && absl::ascii_isdigit(static_cast<unsigned char>(magic[3]))
+             ? magic
+             : absl::string_view();
+}
 
 bool IsKnown(FrameType type) {
   switch (type) {
@@ -70,11 +92,19 @@ std::string Printable(absl::string_view message) {
 
 FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header) {
   FrameHeaderBytes out;
-  StoreLe(out.data(), kMagic);
+  std::ranges::copy(kMagic, out.begin());
   StoreLe(out.data() + 4, static_cast<uint16_t>(header.type));
   StoreLe(out.data() + 6, uint16_t{0});
   StoreLe(out.data() + 8, header.control_bytes);
   StoreLe(out.data() + 12, header.bulk_bytes);
+  return out;
+}
+
+FrameHeaderBytes EncodeRefusalHeader(const FrameHeader& header, const FrameHeaderBytes& refused) {
+  FrameHeaderBytes out = EncodeFrameHeader(header);
+  for (const auto& earlier : kEarlier) {
+    if (MagicOf(refused) == earlier.magic) std::ranges::copy(earlier.magic, out.begin());
+  }
   return out;
 }
 
@@ -86,11 +116,15 @@ FrameHeader HeaderOf(const Frame& frame) {
 }
 
 absl::StatusOr<FrameHeader> ParseFrameHeader(const FrameHeaderBytes& bytes) {
-  if (LoadLe<uint32_t>(bytes.data()) == kMagicOf01) {
-    return absl::InvalidArgumentError(
-        "frame: a message of Shoal 0.1, which this version does not speak; update the other side");
+  if (const absl::string_view other = AnotherVersion(bytes); !other.empty()) {
+    absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+        "frame: a message of Shoal ", other, " came to one of Shoal ", kProtocolVersion,
+        ", and these do not understand each other: all programs of a deployment, its parties' and "
+        "its clients', change their version together (docs/operations.md)"));
+    status.SetPayload(kAnotherVersionMark, absl::Cord());
+    return status;
   }
-  if (LoadLe<uint32_t>(bytes.data()) != kMagic || LoadLe<uint16_t>(bytes.data() + 6) != 0) {
+  if (MagicOf(bytes) != kMagic || LoadLe<uint16_t>(bytes.data() + 6) != 0) {
     return absl::InvalidArgumentError("frame: not a message of this protocol");
   }
   const FrameHeader header = {.type = static_cast<FrameType>(LoadLe<uint16_t>(bytes.data() + 4)),
@@ -101,6 +135,10 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(const FrameHeaderBytes& bytes) {
         absl::StrCat("frame: unknown type ", static_cast<int>(header.type)));
   }
   return header;
+}
+
+bool IsOfAnotherVersion(const absl::Status& status) {
+  return status.GetPayload(kAnotherVersionMark).has_value();
 }
 
 absl::Status CheckLimits(const FrameHeader& header, const FrameLimits& limits) {

@@ -1,6 +1,6 @@
 // One frame for every message, between clients and frontend and between parties:
 //
-//   u32  magic "SHL2"
+//   u32  magic "SHL3"
 //   u16  type
 //   u16  zero
 //   u32  control_bytes
@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "google/protobuf/message_lite.h"
 #include "src/base/bytes.h"
 
@@ -52,6 +53,10 @@ enum class FrameType : uint16_t {
   kRefresh = 72,
 };
 
+// The protocol's version, of which docs/protocol.md speaks. Programs of different ones refuse each
+// other by the magic of their frames, whose digit it is.
+inline constexpr absl::string_view kProtocolVersion = "0.3";
+
 inline constexpr size_t kFrameHeaderBytes = 20;
 using FrameHeaderBytes = std::array<uint8_t, kFrameHeaderBytes>;
 
@@ -77,11 +82,20 @@ struct Frame {
 
 FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header);
 
+// The header of the ERROR frame that refuses a frame which begins with `refused`. If that is of an
+// earlier version, so is this one: a program of that version shows its user no other frame's text.
+FrameHeaderBytes EncodeRefusalHeader(const FrameHeader& header, const FrameHeaderBytes& refused);
+
 // `control` must be below 4 GiB (checked).
 FrameHeader HeaderOf(const Frame& frame);
 
-// INVALID_ARGUMENT: not a frame of this protocol, or an unknown type.
+// INVALID_ARGUMENT: not a frame of this protocol, or of an unknown type, or of another version
+// (IsOfAnotherVersion). The text of the latter is for the people at both ends, and names both
+// versions.
 absl::StatusOr<FrameHeader> ParseFrameHeader(const FrameHeaderBytes& bytes);
+// Whether an error of ParseFrameHeader says that the frame is of another version. Annotate takes
+// the mark away.
+bool IsOfAnotherVersion(const absl::Status& status);
 
 // RESOURCE_EXHAUSTED if the frame is larger than the limits; nothing of it is then read.
 absl::Status CheckLimits(const FrameHeader& header, const FrameLimits& limits);

@@ -1,5 +1,7 @@
 #include "src/wire/frame.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
@@ -14,7 +16,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 TEST(FrameTest, HeaderHasTheDocumentedBytes) {
   const FrameHeaderBytes bytes = EncodeFrameHeader(
       {.type = FrameType::kSubmitOnions, .control_bytes = 0x01020304, .bulk_bytes = 0x1122334455});
-  const FrameHeaderBytes expected = {'S', 'H', 'L',  '2',  20,   0,    0,    0, 4, 3,
+  const FrameHeaderBytes expected = {'S', 'H', 'L',  '3',  20,   0,    0,    0, 4, 3,
                                      2,   1,   0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0};
   EXPECT_EQ(bytes, expected);
   SHOAL_ASSERT_OK_AND_ASSIGN(const FrameHeader header, ParseFrameHeader(bytes));
@@ -28,15 +30,38 @@ TEST(FrameTest, BadHeadersAreRefused) {
       EncodeFrameHeader({.type = FrameType::kOnline, .control_bytes = 1, .bulk_bytes = 2});
   for (size_t at : {0u, 3u, 6u, 7u}) {
     FrameHeaderBytes bad = good;
-    bad[at] ^= 1;
+    bad[at] ^= 0x80;
     EXPECT_THAT(ParseFrameHeader(bad), StatusIs(kInvalid, "not a message")) << at;
+    EXPECT_FALSE(IsOfAnotherVersion(ParseFrameHeader(bad).status())) << at;
   }
   FrameHeaderBytes bad = good;
-  bad[3] = '1';
-  EXPECT_THAT(ParseFrameHeader(bad), StatusIs(kInvalid, "Shoal 0.1"));
-  bad = good;
   bad[5] = 9;
   EXPECT_THAT(ParseFrameHeader(bad), StatusIs(kInvalid, "unknown type"));
+}
+
+// Both ends show the text to people, so that it does not depend on who reads it. What refuses an
+// earlier version is a frame of that version, which is all that its programs read.
+TEST(FrameTest, OtherVersionsAreRefusedByNameInFramesThatTheyRead) {
+  const FrameHeader header = {
+      .type = FrameType::kGetDeployment, .control_bytes = 5, .bulk_bytes = 0};
+  const FrameHeaderBytes own = EncodeFrameHeader(header);
+  const struct {
+    char digit;
+    absl::string_view name;
+    bool earlier;
+  } versions[] = {{'1', "0.1", true}, {'2', "0.2", true}, {'4', "SHL4", false}};
+  for (const auto& version : versions) {
+    FrameHeaderBytes other = own;
+    other[3] = static_cast<uint8_t>(version.digit);
+    const absl::Status refused = ParseFrameHeader(other).status();
+    EXPECT_THAT(refused,
+                StatusIs(kInvalid, absl::StrCat("a message of Shoal ", version.name,
+                                                " came to one of Shoal 0.3, and these do not")));
+    EXPECT_TRUE(IsOfAnotherVersion(refused));
+    EXPECT_EQ(EncodeRefusalHeader(header, other), version.earlier ? other : own);
+  }
+  EXPECT_EQ(EncodeRefusalHeader(header, own), own);
+  EXPECT_EQ(EncodeRefusalHeader(header, {}), own) << "no frame at all";
 }
 
 TEST(FrameTest, LimitsAreChecked) {

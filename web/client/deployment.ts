@@ -117,7 +117,7 @@ export function manifestDigest(m: Manifest): Uint8Array {
 }
 
 export function roundIdOf(h: RoundHeader): Uint8Array {
-  const t = new Transcript("shoal round v2").u64(h.counter).blob(h.rosterDigest);
+  const t = new Transcript("shoal round v3").u64(h.counter).blob(h.rosterDigest);
   t.blob(h.manifestDigest).u64(h.onionKeys.length);
   for (const key of h.onionKeys) t.blob(key);
   t.u64(h.maxRows).u64(h.answerBytes);

@@ -8,7 +8,11 @@ import { concat, Refused, require, viewOf } from "./bytes.ts";
 export const HEADER_BYTES = 20;
 /** The most that a frontend sends in one frame. */
 export const MAX_CONTROL_BYTES = 4 << 20;
-const MAGIC = 0x324c4853; // "SHL2", little endian
+const MAGIC = 0x334c4853; // "SHL3", little endian
+const EARLIER = new Map([
+  [0x314c4853, "0.1"],
+  [0x324c4853, "0.2"],
+]);
 const ERROR = 1;
 
 /** Sends one request frame, and gives the frame that answers it. Throws if there was no answer. */
@@ -48,7 +52,14 @@ export function encodeFrame(type: number, control: Uint8Array): Uint8Array {
 export function bytesAfterHeader(header: Uint8Array): number {
   require(header.length >= HEADER_BYTES, "frame: shorter than its header");
   const view = viewOf(header);
-  require(view.getUint32(0, true) === MAGIC, "frame: not one of this version");
+  const magic = view.getUint32(0, true);
+  const earlier = EARLIER.get(magic);
+  require(
+    earlier === undefined,
+    `frame: a message of Shoal ${earlier} came to a client of Shoal 0.3, and these do not understand each ` +
+      "other: all programs of a deployment, its parties' and its clients', change their version together",
+  );
+  require(magic === MAGIC, "frame: not one of this version");
   require(view.getUint16(6, true) === 0, "frame: a byte that must be zero");
   const control = view.getUint32(8, true);
   require(control <= MAX_CONTROL_BYTES, "frame: too long");

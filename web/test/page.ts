@@ -65,7 +65,7 @@ async function seen(page: Page, party: number, what: string): Promise<string> {
 /** The frames that went to the door. */
 function framesIn(capture: Buffer): { type: number; control: Buffer; bytes: number }[] {
   const frames = [];
-  for (let at = capture.indexOf("SHL2"); at >= 0; at = capture.indexOf("SHL2", at)) {
+  for (let at = capture.indexOf("SHL3"); at >= 0; at = capture.indexOf("SHL3", at)) {
     const size = capture.readUInt32LE(at + 8);
     frames.push({
       type: capture.readUInt16LE(at + 4),
@@ -264,7 +264,7 @@ async function waitsForARound(browser: Browser, url: string): Promise<void> {
     if (frame?.readUInt16LE(4) !== 18) return route.continue();
     ++polls;
     const none = Buffer.alloc(20); // no rounds
-    none.write("SHL2");
+    none.write("SHL3");
     none.writeUInt16LE(18, 4);
     await route.fulfill({
       body: none,

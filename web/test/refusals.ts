@@ -178,6 +178,20 @@ test("a roster or a table that anybody altered", () =>
     assert.throws(() => verifyDeployment(good, fake.pins, forked, nowS()), /another content/);
   }));
 
+test("a frontend or a door of an earlier version, by its name", () =>
+  withFake(async (fake) => {
+    const good = await fake.transport.exchange(encodeFrame(methods.getDeployment.type, new Uint8Array()));
+    for (const digit of ["1", "2"]) {
+      const earlier = good.slice();
+      earlier[3] = digit.charCodeAt(0);
+      const frontend = new Frontend({ exchange: async () => earlier });
+      await assert.rejects(
+        frontend.call(methods.getDeployment, {}),
+        new RegExp(`Shoal 0\\.${digit} came to a client of Shoal 0\\.3, and these do not understand each other`),
+      );
+    }
+  }));
+
 test("mutated bytes are refused, or mean the same", () =>
   withFake(async (fake) => {
     const good = await fake.transport.exchange(encodeFrame(methods.getDeployment.type, new Uint8Array()));
