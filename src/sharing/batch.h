@@ -21,9 +21,26 @@ namespace shoal::sharing {
 void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
                   std::span<QueryShare> shares);
 
-// XorMask(seed i) over answer i. `answers` holds positions.size() answers of `answer_bytes` each.
-void XorMasks(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
-              size_t answer_bytes, MutableBytes answers);
+// MaskAnswer(seed i) over answer i. `answers` holds positions.size() answers of
+// TaggedBytes(answer_bytes) each. Returns the number of answers that have their mask and their tag:
+// all.
+size_t MaskAnswers(const uint8_t* seeds, std::span<const uint32_t> positions,
+                   const Digest& round_id, size_t answer_bytes, TagCovers covers,
+                   MutableBytes answers);
+
+// What MaskAnswers needs of each seed, ahead of time: pad i, PadBytes(answer_bytes) of them.
+void ExpandPads(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
+                size_t answer_bytes, MutableBytes pads);
+// MaskAnswers from pads; "pad i" of a call is number positions[i] of them.
+size_t MaskAnswersFromPads(const uint8_t* pads, std::span<const uint32_t> positions,
+                           size_t answer_bytes, TagCovers covers, MutableBytes answers);
+
+// UnmaskAnswer over what party 1 has sent: `tagged` holds answers of TaggedBytes(answer_bytes)
+// each. Writes the answers, of answer_bytes each: zeros where the tag was wrong. No branch depends
+// on whether it was. The seed of answer i for party j (from 0) is at 32 * (i * ids.size() + j), and
+// ids[j] is what stands for the round id in its expansion.
+void UnmaskAnswers(BytesView seeds, std::span<const Digest> ids, size_t answer_bytes,
+                   BytesView tagged, MutableBytes answers);
 
 // tokens[i] = Expand(seed i).token.
 void ExpandTokens(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,

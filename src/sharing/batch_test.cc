@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "sodium.h"
 #include "src/base/instruction_set.h"
@@ -112,8 +114,146 @@ TEST_P(KernelTest, MasksAnswersAsOneByOne) {
         XorMask(input.SeedOf(i), input.round_id, MutableBytes(expected).subspan(i * bytes, bytes));
       }
       kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(), bytes,
-                         answers.get());
+                         bytes, answers.get());
       ASSERT_EQ(Bytes(answers.get(), answers.get() + n * bytes), expected) << bytes << " x " << n;
+    }
+  }
+}
+
+// What is between the answers stays.
+TEST_P(KernelTest, MasksAnswersThatStandApart) {
+  for (size_t bytes : {1, 63, 64, 80, 112, 300, 1088}) {
+    for (size_t gap : {1, 16, 32}) {
+      for (size_t n : {1, 8, 17}) {
+        Input input(n, bytes + n);
+        const size_t stride = bytes + gap;
+        Bytes answers(n * stride);
+        input.random.Fill(answers);
+        Bytes expected = answers;
+        for (size_t i = 0; i < n; ++i) {
+          XorMask(input.SeedOf(i), input.round_id,
+                  MutableBytes(expected).subspan(i * stride, bytes));
+        }
+        kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
+                           bytes, stride, answers.data());
+        ASSERT_EQ(answers, expected) << bytes << " and " << gap << " x " << n;
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, ExpandsTagKeysAsOneByOne) {
+  for (size_t n : Counts()) {
+    Input input(n, 5 + n);
+    for (uint32_t counter : {0u, 3u, 0xffffffffu}) {
+      for (size_t stride : {32, 112}) {
+        const auto keys = Exactly<uint8_t>(n * stride);
+        Bytes expected(n * stride);
+        for (size_t i = 0; i < n; ++i) {
+          uint8_t* const key = expected.data() + i * stride;
+          crypto_stream_chacha20_ietf_xor_ic(key, key, kTagKeyBytes, input.round_id.data(), counter,
+                                             input.SeedOf(i).data());
+        }
+        kernel().expand_tag_keys(input.seeds.get(), input.positions.data(), n,
+                                 input.round_id.data(), counter, stride, keys.get());
+        ASSERT_EQ(Bytes(keys.get(), keys.get() + n * stride), expected) << n;
+      }
+    }
+  }
+}
+
+// Tags of libsodium's Poly1305, over what a party covers: all but the tag, and all with it.
+TEST_P(KernelTest, TagsAnswersAsOneByOne) {
+  TestRandom random(9);
+  // 0xff everywhere gives the largest carries, and keys of zeros a tag that is the pad alone.
+  const auto fill = [&](size_t n, size_t kind) {
+    Bytes bytes(n, kind == 1 ? 0xff : 0);
+    if (kind == 0) random.Fill(bytes);
+    return bytes;
+  };
+  for (size_t bytes : {0, 1, 15, 16, 17, 31, 32, 52, 80, 112, 304, 1072}) {
+    for (size_t n : {0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 100}) {
+      for (size_t kind : {0, 1, 2}) {
+        for (const size_t covered : {bytes, bytes + kAnswerTagBytes}) {
+          const size_t stride = bytes + kAnswerTagBytes;
+          const Bytes keys = fill(n * kTagKeyBytes, kind);
+          const Bytes before = fill(n * stride, kind == 2 ? 1 : kind);
+          const auto answers = Exactly<uint8_t>(n * stride);
+          std::ranges::copy(before, answers.get());
+          Bytes expected = before;
+          for (size_t i = 0; i < n; ++i) {
+            crypto_onetimeauth_poly1305(expected.data() + i * stride + bytes,
+                                        before.data() + i * stride, covered,
+                                        keys.data() + i * kTagKeyBytes);
+          }
+          kernel().tag_answers(keys.data(), n, covered, bytes, stride, answers.get());
+          ASSERT_EQ(Bytes(answers.get(), answers.get() + n * stride), expected)
+              << covered << " bytes x " << n << ", kind " << kind;
+        }
+      }
+    }
+  }
+}
+
+// RFC 8439, sections 2.5.2 and A.3: key, text, tag.
+TEST_P(KernelTest, TagsAsTheStandardSays) {
+  const std::string ietf =
+      "Any submission to the IETF intended by the Contributor for publication as all or part of an "
+      "IETF Internet-Draft or RFC and any statement made within the context of an IETF activity is "
+      "considered an \"IETF Contribution\". Such statements include oral statements in IETF "
+      "sessions, as well as written and electronic communications made at any time or place, which "
+      "are addressed to";
+  const std::string jabberwocky =
+      "'Twas brillig, and the slithy toves\nDid gyre and gimble in the wabe:\nAll mimsy were the "
+      "borogoves,\nAnd the mome raths outgrabe.";
+  const auto hex_of = [](absl::string_view text) { return absl::BytesToHexString(text); };
+  const std::string zeros(32, '0'), ones(32, 'f');
+  const std::string r36 = "36e5f6b5c5e06070f0efca96227a863e";
+  const std::string r2 = "02" + std::string(30, '0'), r1 = "01" + std::string(30, '0');
+  const std::string r14 = "01000000000000000400000000000000";
+  const std::string e335 =
+      "e33594d7505e43b900000000000000003394d7505e4379cd01000000000000000000000"
+      "0000000000000000000000000";
+  const struct {
+    std::string key, text, tag;
+  } vectors[] = {
+      {"85d6be7857556d337f4452fe42d506a80103808afb0db2fd4abff6af4149f51b",
+       hex_of("Cryptographic Forum Research Group"), "a8061dc1305136c6c22b8baf0c0127a9"},
+      {zeros + zeros, std::string(128, '0'), zeros},
+      {zeros + r36, hex_of(ietf), r36},
+      {r36 + zeros, hex_of(ietf), "f3477e7cd95417af89a6b8794c310cf0"},
+      {"1c9240a5eb55d38af333888604f6b5f0473917c1402b80099dca5cbc207075c0", hex_of(jabberwocky),
+       "4541669a7eaaee61e708dc7cbcc5eb62"},
+      {r2 + zeros, ones, "03" + std::string(30, '0')},
+      {r2 + ones, "02" + std::string(30, '0'), "03" + std::string(30, '0')},
+      {r1 + zeros, ones + "f0" + std::string(30, 'f') + "11" + std::string(30, '0'),
+       "05" + std::string(30, '0')},
+      {r1 + zeros,
+       ones + "fb" +
+           [] {
+             std::string rest;
+             for (int i = 0; i < 15; ++i) rest += "fe";
+             for (int i = 0; i < 16; ++i) rest += "01";
+             return rest;
+           }(),
+       zeros},
+      {r2 + zeros, "fd" + std::string(30, 'f'), "fa" + std::string(30, 'f')},
+      {r14 + zeros, e335 + "01" + std::string(30, '0'), "14000000000000005500000000000000"},
+      {r14 + zeros, e335, "13" + std::string(30, '0')}};
+  for (const auto& vector : vectors) {
+    const std::string text = absl::HexStringToBytes(vector.text);
+    // The same in every lane, and in the last of all.
+    const size_t n = 2 * kernel().lanes + 1, stride = text.size() + kAnswerTagBytes;
+    Bytes keys, answers;
+    for (size_t i = 0; i < n; ++i) {
+      Append(keys, AsBytes(absl::HexStringToBytes(vector.key)));
+      Append(answers, AsBytes(text));
+      answers.resize(answers.size() + kAnswerTagBytes);
+    }
+    kernel().tag_answers(keys.data(), n, text.size(), text.size(), stride, answers.data());
+    for (size_t i = 0; i < n; ++i) {
+      const BytesView tag = BytesView(answers).subspan(i * stride + text.size(), kAnswerTagBytes);
+      ASSERT_EQ(absl::BytesToHexString(AsText(tag)), vector.tag) << vector.key << " " << i;
     }
   }
 }
@@ -235,19 +375,36 @@ TEST(BatchTest, AgreesWithOneByOneUnderEveryInstructionSet) {
     Input input(kCount, 11);
     std::vector<uint32_t> tallies(kCount);
     std::vector<Token> tokens(kCount);
-    Bytes answers(kCount * kAnswerBytes, 1);
     std::vector<QueryShare> shares(kCount);
     ExpandShares(input.seeds.get(), input.positions, input.round_id, shares);
-    XorMasks(input.seeds.get(), input.positions, input.round_id, kAnswerBytes, answers);
+    for (const TagCovers covers : {TagCovers::kAnswer, TagCovers::kAnswerAndTag}) {
+      Bytes tagged(kCount * TaggedBytes(kAnswerBytes));
+      input.random.Fill(tagged);
+      Bytes expected = tagged, from_pads = tagged;
+      EXPECT_EQ(MaskAnswers(input.seeds.get(), input.positions, input.round_id, kAnswerBytes,
+                            covers, tagged),
+                kCount);
+      for (size_t i = 0; i < kCount; ++i) {
+        MaskAnswer(input.SeedOf(i), input.round_id, covers,
+                   MutableBytes(expected).subspan(i * TaggedBytes(kAnswerBytes),
+                                                  TaggedBytes(kAnswerBytes)));
+      }
+      EXPECT_EQ(tagged, expected);
+      // Pads of all positions, and then answers to some.
+      std::vector<uint32_t> all(input.positions.back() + 1);
+      std::iota(all.begin(), all.end(), 0u);
+      Bytes pads(all.size() * PadBytes(kAnswerBytes), 7);
+      ExpandPads(input.seeds.get(), all, input.round_id, kAnswerBytes, pads);
+      EXPECT_EQ(MaskAnswersFromPads(pads.data(), input.positions, kAnswerBytes, covers, from_pads),
+                kCount);
+      EXPECT_EQ(from_pads, expected);
+    }
     ExpandTokens(input.seeds.get(), input.positions, input.round_id, tokens);
     EXPECT_EQ(FirstWrongToken(input.seeds.get(), input.positions, input.round_id, tokens), kCount);
     for (size_t i = 0; i < kCount; ++i) {
       const Expansion expansion = Expand(input.SeedOf(i), input.round_id);
       EXPECT_EQ(tokens[i], expansion.token);
       EXPECT_EQ(shares[i], expansion.share);
-      Bytes answer(kAnswerBytes, 1);
-      XorMask(input.SeedOf(i), input.round_id, answer);
-      EXPECT_EQ(ToBytes(BytesView(answers).subspan(i * kAnswerBytes, kAnswerBytes)), answer);
     }
     tokens[70][15] ^= 0x80;
     EXPECT_EQ(FirstWrongToken(input.seeds.get(), input.positions, input.round_id, tokens), 70u);
@@ -275,19 +432,138 @@ TEST(BatchTest, PiecesCanRunAtTheSameTime) {
   constexpr size_t kCount = 1000, kAnswerBytes = 75, kPiece = 37;
   Input input(kCount, 12);
   std::vector<QueryShare> whole(kCount), cut(kCount);
-  Bytes whole_answers(kCount * kAnswerBytes), cut_answers(kCount * kAnswerBytes);
+  constexpr size_t kTagged = TaggedBytes(kAnswerBytes);
+  Bytes whole_answers(kCount * kTagged), cut_answers(kCount * kTagged);
   ExpandShares(input.seeds.get(), input.positions, input.round_id, whole);
-  XorMasks(input.seeds.get(), input.positions, input.round_id, kAnswerBytes, whole_answers);
+  MaskAnswers(input.seeds.get(), input.positions, input.round_id, kAnswerBytes,
+              TagCovers::kAnswerAndTag, whole_answers);
   ThreadPool pool(3);
   pool.ParallelFor(kCount, kPiece, [&](size_t begin, size_t end) {
     const auto positions = std::span<const uint32_t>(input.positions).subspan(begin, end - begin);
     ExpandShares(input.seeds.get(), positions, input.round_id,
                  std::span(cut).subspan(begin, end - begin));
-    XorMasks(input.seeds.get(), positions, input.round_id, kAnswerBytes,
-             MutableBytes(cut_answers).subspan(begin * kAnswerBytes, (end - begin) * kAnswerBytes));
+    MaskAnswers(input.seeds.get(), positions, input.round_id, kAnswerBytes,
+                TagCovers::kAnswerAndTag,
+                MutableBytes(cut_answers).subspan(begin * kTagged, (end - begin) * kTagged));
   });
   EXPECT_EQ(cut, whole);
   EXPECT_EQ(cut_answers, whole_answers);
+}
+
+// The chain of m parties on answers of every kind, and the client after it.
+class AnswerTagTest : public ::testing::TestWithParam<size_t> {
+ protected:
+  static constexpr size_t kAnswerBytes = 80, kTagged = TaggedBytes(kAnswerBytes), kCount = 300;
+
+  AnswerTagTest()
+      : random_(GetParam()), seeds_(32 * parties() * kCount), rows_(kCount * kAnswerBytes) {
+    random_.Fill(seeds_);
+    random_.Fill(rows_);
+    // In a refresh each party has an id of its own, in a round all have the same.
+    for (size_t j = 0; j < parties(); ++j) random_.Fill(ids_.emplace_back());
+  }
+  size_t parties() const { return GetParam(); }
+  BytesView SeedOf(size_t i, size_t j) const {
+    return BytesView(seeds_).subspan(32 * (i * parties() + j), 32);
+  }
+  // What party `party` (from 0) and then those before it make of what it got.
+  void Back(size_t party, Bytes& answers) const {
+    for (size_t j = party + 1; j-- > 0;) {
+      for (size_t i = 0; i < kCount; ++i) {
+        MaskAnswer(SeedOf(i, j), ids_[j],
+                   j + 1 == parties() ? TagCovers::kAnswer : TagCovers::kAnswerAndTag,
+                   MutableBytes(answers).subspan(i * kTagged, kTagged));
+      }
+    }
+  }
+  Bytes Unread() const {
+    Bytes answers(kCount * kTagged, 0xaa);
+    for (size_t i = 0; i < kCount; ++i) {
+      std::copy_n(rows_.data() + i * kAnswerBytes, kAnswerBytes, answers.data() + i * kTagged);
+    }
+    return answers;
+  }
+  // Which answers the client takes. All that it takes are the rows, and all others zeros.
+  std::vector<bool> Taken(const Bytes& tagged) const {
+    Bytes answers(kCount * kAnswerBytes, 1);
+    UnmaskAnswers(seeds_, ids_, kAnswerBytes, tagged, answers);
+    std::vector<bool> taken;
+    for (size_t i = 0; i < kCount; ++i) {
+      const BytesView answer = BytesView(answers).subspan(i * kAnswerBytes, kAnswerBytes);
+      const BytesView row = BytesView(rows_).subspan(i * kAnswerBytes, kAnswerBytes);
+      taken.push_back(std::ranges::equal(answer, row));
+      EXPECT_TRUE(taken.back() || std::ranges::all_of(answer, [](uint8_t b) { return b == 0; }));
+      std::vector<AnswerSeed> seeds;
+      for (size_t j = 0; j < parties(); ++j) seeds.push_back({SeedOf(i, j), ids_[j]});
+      Bytes one = ToBytes(BytesView(tagged).subspan(i * kTagged, kTagged));
+      EXPECT_EQ(UnmaskAnswer(seeds, one), taken.back());
+      one.resize(kAnswerBytes);
+      EXPECT_TRUE(std::ranges::equal(one, answer));
+    }
+    return taken;
+  }
+
+  TestRandom random_;
+  Bytes seeds_, rows_;
+  std::vector<Digest> ids_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Parties, AnswerTagTest, ::testing::Values(1, 2, 3, 5, 8));
+
+TEST_P(AnswerTagTest, HonestAnswersAreTaken) {
+  Bytes answers = Unread();
+  Back(parties() - 1, answers);
+  EXPECT_EQ(Taken(answers), std::vector<bool>(kCount, true));
+}
+
+// Every bit of y and T, at every hop: only the answer in which it is altered is lost.
+TEST_P(AnswerTagTest, AFlippedBitAtAnyHopLosesItsAnswerAlone) {
+  for (size_t hop = 0; hop < parties(); ++hop) {  // what party `hop` sends
+    std::vector<bool> flipped(kCount);
+    for (size_t bit = 0; bit < 8 * kTagged; bit += kCount - 1) {
+      Bytes answers = Unread();
+      for (size_t j = parties(); j-- > hop;) {
+        for (size_t i = 0; i < kCount; ++i) {
+          MaskAnswer(SeedOf(i, j), ids_[j],
+                     j + 1 == parties() ? TagCovers::kAnswer : TagCovers::kAnswerAndTag,
+                     MutableBytes(answers).subspan(i * kTagged, kTagged));
+        }
+      }
+      std::vector<bool> expected(kCount, true);
+      for (size_t i = 1; i < kCount && bit + i - 1 < 8 * kTagged; ++i) {
+        const size_t at = bit + i - 1;
+        answers[i * kTagged + at / 8] ^= static_cast<uint8_t>(1 << at % 8);
+        expected[i] = false;
+      }
+      if (hop > 0) Back(hop - 1, answers);
+      ASSERT_EQ(Taken(answers), expected) << "sent by party " << hop + 1 << ", from bit " << bit;
+    }
+  }
+}
+
+// The attack that the tag is against: a mark that is XORed at the last party, and once more at the
+// first or before the client.
+TEST_P(AnswerTagTest, MarksDoNotCancel) {
+  if (parties() == 1) return;
+  for (const bool on_tag : {false, true}) {
+    Bytes mark(kTagged);
+    random_.Fill(MutableBytes(mark).first(on_tag ? kTagged : kAnswerBytes));
+    const auto put = [&](size_t i, Bytes& answers) {
+      for (size_t k = 0; k < kTagged; ++k) answers[i * kTagged + k] ^= mark[k];
+    };
+    Bytes answers = Unread();
+    for (size_t i = 0; i < kCount; ++i) {
+      MaskAnswer(SeedOf(i, parties() - 1), ids_.back(), TagCovers::kAnswer,
+                 MutableBytes(answers).subspan(i * kTagged, kTagged));
+    }
+    // The answers that hold the row, and the answers of the client: 0 and 1 are both.
+    for (size_t i : {0, 1, 2}) put(i, answers);
+    Back(parties() - 2, answers);
+    for (size_t i : {0, 1, 3}) put(i, answers);
+    std::vector<bool> expected(kCount, true);
+    std::fill_n(expected.begin(), 4, false);
+    EXPECT_EQ(Taken(answers), expected);
+  }
 }
 
 TEST(BatchTest, NamesTheFirstWrongToken) {
@@ -313,9 +589,16 @@ TEST(BatchDeathTest, RefusesWrongShapes) {
   const std::vector<uint32_t> positions = {0, 1}, queries = {1, kModulus};
   std::vector<QueryShare> one(1);
   std::vector<uint32_t> two(2);
-  Bytes answers(19);
+  Bytes answers(2 * 26 - 1);
   EXPECT_DEATH(ExpandShares(seeds.data(), positions, {}, one), "shares.size");
-  EXPECT_DEATH(XorMasks(seeds.data(), positions, {}, 10, answers), "answers.size");
+  EXPECT_DEATH(MaskAnswers(seeds.data(), positions, {}, 10, TagCovers::kAnswer, answers),
+               "answers.size");
+  EXPECT_DEATH(MaskAnswersFromPads(seeds.data(), positions, 10, TagCovers::kAnswer, answers),
+               "answers.size");
+  EXPECT_DEATH(ExpandPads(seeds.data(), positions, {}, 10, answers), "pads.size");
+  const std::vector<Digest> ids(2);
+  Bytes rows(20);
+  EXPECT_DEATH(UnmaskAnswers(seeds, ids, 10, answers, rows), "tagged.size");
   EXPECT_DEATH(FirstTallies(seeds, 1, {}, queries, two), "kModulus");
   EXPECT_DEATH(FirstTallies(seeds, 2, {}, positions, two), "seeds.size");
 }

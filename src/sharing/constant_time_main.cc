@@ -26,7 +26,7 @@ namespace shoal::sharing {
 namespace {
 
 constexpr size_t kItems = 37;  // whole vectors, and a remainder
-constexpr size_t kAnswerBytes = 1072;
+constexpr size_t kAnswerBytes = 1072, kTagged = TaggedBytes(kAnswerBytes);
 constexpr Digest kRoundId = {1, 2, 3};
 
 template <typename T>
@@ -42,7 +42,7 @@ void MakePublic(std::vector<T>& values) {
 struct Results {
   std::vector<uint32_t> tallies = std::vector<uint32_t>(kItems, 5);
   std::vector<uint32_t> first_tallies = std::vector<uint32_t>(kItems, 7);
-  Bytes answers = Bytes(kItems * kAnswerBytes);
+  Bytes answers = Bytes(kItems * kTagged);
   Bytes tokens = Bytes(kItems * kTokenBytes);
   Bytes wrong = Bytes(kItems);
 
@@ -74,7 +74,8 @@ Results OneByOne(const Bytes& seeds) {
     VALGRIND_MAKE_MEM_DEFINED(&share, sizeof share);
     VALGRIND_MAKE_MEM_DEFINED(&query, sizeof query);
     results.first_tallies[i] = FirstTally({&share, 1}, query);
-    XorMask(seed, kRoundId, MutableBytes(results.answers).subspan(i * kAnswerBytes, kAnswerBytes));
+    MaskAnswer(seed, kRoundId, TagCovers::kAnswerAndTag,
+               MutableBytes(results.answers).subspan(i * kTagged, kTagged));
   }
   results.MakePublic();
   return results;
@@ -91,8 +92,12 @@ Results InBatch(const Kernel& kernel, const Bytes& seeds) {
   for (size_t i = 0; i < kItems; ++i) {
     results.tallies[i] = Advance({shares[2 * i], shares[2 * i + 1]}, results.tallies[i]);
   }
-  kernel.xor_masks(seeds.data(), positions.data(), kItems, nonce, kAnswerBytes,
+  kernel.xor_masks(seeds.data(), positions.data(), kItems, nonce, kAnswerBytes, kTagged,
                    results.answers.data());
+  Bytes keys(kItems * kTagKeyBytes);
+  kernel.expand_tag_keys(seeds.data(), positions.data(), kItems, nonce, TagKeyBlock(kAnswerBytes),
+                         kTagKeyBytes, keys.data());
+  kernel.tag_answers(keys.data(), kItems, kTagged, kAnswerBytes, kTagged, results.answers.data());
   kernel.expand_tokens(seeds.data(), positions.data(), kItems, nonce, results.tokens.data());
   kernel.compare_tokens(seeds.data(), positions.data(), kItems, nonce, results.tokens.data(),
                         results.wrong.data());

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "src/base/inline.h"
+#include "src/base/poly1305_lanes.h"
 #include "src/sharing/kernel.h"
 
 namespace shoal::sharing {
@@ -140,13 +141,13 @@ class Batch {
   }
 
   static void XorMasks(const uint8_t* seeds, const uint32_t* positions, size_t n,
-                       const uint8_t* nonce, size_t answer_bytes, uint8_t* answers) {
+                       const uint8_t* nonce, size_t answer_bytes, size_t stride, uint8_t* answers) {
     Words key[8];
     alignas(64) uint8_t rows[kLanes * kBlockBytes];
     const size_t whole_blocks = answer_bytes / kBlockBytes;
     for (size_t at = 0; at < n; at += kLanes) {
       const Group group(seeds, positions, at, n);
-      uint8_t* const mine = answers + at * answer_bytes;
+      uint8_t* const mine = answers + at * stride;
       // First whole vectors that hold blocks of one key, in order of addresses.
       size_t done = 0;
       if (whole_blocks >= kLanes) {
@@ -156,7 +157,7 @@ class Batch {
           for (size_t block = 0; block < done; block += kLanes) {
             Words x[16];
             Block(key, Counters(static_cast<uint32_t>(1 + block)) + kLaneNumbers, nonce, x);
-            uint8_t* const to = mine + lane * answer_bytes + block * kBlockBytes;
+            uint8_t* const to = mine + lane * stride + block * kBlockBytes;
             EachRow(x, [to](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
               uint8_t* const place = to + row * kBlockBytes + offset;
               Store(place, Load(place) ^ v);
@@ -172,11 +173,10 @@ class Batch {
         Block(key, Counters(static_cast<uint32_t>(1 + block)), nonce, x);
         uint8_t* const to = mine + block * kBlockBytes;
         if (block < whole_blocks && group.live == kLanes) {
-          EachRow(x,
-                  [to, answer_bytes](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
-                    uint8_t* const place = to + row * answer_bytes + offset;
-                    Store(place, Load(place) ^ v);
-                  });
+          EachRow(x, [to, stride](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
+            uint8_t* const place = to + row * stride + offset;
+            Store(place, Load(place) ^ v);
+          });
           continue;
         }
         EachRow(x, [&rows](unsigned row, unsigned offset, Words v)
@@ -184,8 +184,77 @@ class Batch {
         const size_t left = answer_bytes - block * kBlockBytes;
         const size_t bytes = left < kBlockBytes ? left : kBlockBytes;
         for (unsigned lane = 0; lane < group.live; ++lane) {
-          XorBytes(to + lane * answer_bytes, rows + lane * kBlockBytes, bytes);
+          XorBytes(to + lane * stride, rows + lane * kBlockBytes, bytes);
         }
+      }
+    }
+  }
+
+  static void ExpandTagKeys(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                            const uint8_t* nonce, uint32_t counter, size_t stride, uint8_t* keys) {
+    for (size_t at = 0; at < n; at += kLanes) {
+      const Group group(seeds, positions, at, n);
+      Words key[8], x[16];
+      LoadKeys(group.seed, key);
+      Block(key, Counters(counter), nonce, x);
+      SHOAL_UNROLL for (unsigned half = 0; half < 2; ++half) {
+        Transpose4(x + 4 * half);
+        alignas(64) Chunk rows[4][kChunks];
+        SHOAL_UNROLL for (unsigned r = 0; r < 4; ++r) Store(rows[r], x[4 * half + r]);
+        for (unsigned lane = 0; lane < group.live; ++lane) {
+          __builtin_memcpy(keys + (at + lane) * stride + 16 * half, &rows[lane % 4][lane / 4], 16);
+        }
+      }
+    }
+  }
+
+  // One message in each 64-bit lane: as many messages as there are 32-bit lanes take two vectors,
+  // and neither waits for the other's products.
+  static void TagAnswers(const uint8_t* keys, size_t n, size_t covered, size_t tag_at,
+                         size_t stride, uint8_t* answers) {
+    const size_t whole = covered / 16 * 16;
+    for (size_t at = 0; at < n; at += kLanes) {
+      const unsigned live = n - at < kLanes ? static_cast<unsigned>(n - at) : kLanes;
+      // Lanes past the end repeat the last message.
+      const uint8_t* key[kLanes];
+      uint8_t* message[kLanes];
+      for (unsigned lane = 0; lane < kLanes; ++lane) {
+        const size_t i = at + (lane < live ? lane : live - 1);
+        key[lane] = keys + 32 * i;
+        message[lane] = answers + stride * i;
+      }
+      LongWords word[2][2];
+      SHOAL_UNROLL for (unsigned v = 0; v < 2; ++v) GatherWords(key, 0, v, word[v]);
+      Poly1305Lanes<LongWords> poly[2] = {Poly1305Lanes<LongWords>(word[0]),
+                                          Poly1305Lanes<LongWords>(word[1])};
+      for (size_t offset = 0; offset < whole; offset += 16) {
+        SHOAL_UNROLL for (unsigned v = 0; v < 2; ++v) {
+          GatherWords(message, offset, v, word[v]);
+          poly[v].Absorb(word[v]);
+        }
+      }
+      if (whole < covered) {
+        uint8_t last[kLanes][16] = {};
+        const uint8_t* from[kLanes];
+        for (unsigned lane = 0; lane < kLanes; ++lane) {
+          __builtin_memcpy(last[lane], message[lane] + whole, covered - whole);
+          last[lane][covered - whole] = 1;
+          from[lane] = last[lane];
+        }
+        SHOAL_UNROLL for (unsigned v = 0; v < 2; ++v) {
+          GatherWords(from, 0, v, word[v]);
+          poly[v].AbsorbShort(word[v]);
+        }
+      }
+      alignas(64) uint8_t tags[kLanes][16];
+      SHOAL_UNROLL for (unsigned v = 0; v < 2; ++v) {
+        LongWords tag[2];
+        GatherWords(key, 16, v, word[v]);
+        poly[v].Finish(word[v], tag);
+        ScatterWords(tag, v, tags);
+      }
+      for (unsigned lane = 0; lane < live; ++lane) {
+        __builtin_memcpy(message[lane] + tag_at, tags[lane], 16);
       }
     }
   }
@@ -289,8 +358,8 @@ class Batch {
   }
 
   static constexpr Kernel MakeKernel() {
-    return {kLanes,        ExpandShares, XorMasks,      ExpandTokens,
-            CompareTokens, FirstTallies, SharesOfBlocks};
+    return {kLanes,       ExpandShares,  XorMasks,     ExpandTagKeys, TagAnswers,
+            ExpandTokens, CompareTokens, FirstTallies, SharesOfBlocks};
   }
 
  private:
@@ -298,6 +367,28 @@ class Batch {
   using Wide = typename Vectors<kLanes>::Wide;
   using Octets = typename Vectors<kLanes>::Octets;
   using Chunk = Vectors<4>::Words;  // 128 bits: most shuffles stay within one
+
+  // 64-bit lanes, as Poly1305Lanes wants them.
+  struct LongWords {
+    Wide v;
+
+    SHOAL_INLINE static LongWords Set1(uint64_t a) { return {Wide{} + a}; }
+    SHOAL_INLINE friend LongWords operator+(LongWords a, LongWords b) { return {a.v + b.v}; }
+    SHOAL_INLINE friend LongWords operator&(LongWords a, LongWords b) { return {a.v & b.v}; }
+    SHOAL_INLINE friend LongWords operator|(LongWords a, LongWords b) { return {a.v | b.v}; }
+    template <int kBits>
+    SHOAL_INLINE LongWords Srl() const {
+      return {v >> kBits};
+    }
+    template <int kBits>
+    SHOAL_INLINE LongWords Sll() const {
+      return {v << kBits};
+    }
+    // The factors of Poly1305 are below 2^32.
+    SHOAL_INLINE static LongWords Mul32(LongWords a, LongWords b) {
+      return {Vectors<kLanes>::MulEven(a.v, b.v)};
+    }
+  };
 
   static constexpr unsigned kChunks = kLanes / 4;
   static constexpr size_t kSeedBytes = 32, kBlockBytes = 64;
@@ -391,7 +482,8 @@ class Batch {
   }
 
   // 16 bytes at `offset` of each of from[0], from[4], from[8], ...
-  SHOAL_INLINE static Words GatherChunks(const uint8_t* const* from, size_t offset) {
+  template <typename Byte>
+  SHOAL_INLINE static Words GatherChunks(Byte* const* from, size_t offset) {
     Chunk chunk[kChunks];
     SHOAL_UNROLL for (unsigned k = 0; k < kChunks; ++k) {
       __builtin_memcpy(&chunk[k], from[4 * k] + offset, sizeof(Chunk));
@@ -403,6 +495,27 @@ class Batch {
     } else {
       return Vectors<16>::Join(Vectors<8>::Join(chunk[0], chunk[1]),
                                Vectors<8>::Join(chunk[2], chunk[3]));
+    }
+  }
+
+  // The first and the second 8 bytes at `offset` of half of the messages: of numbers 2 v and 2 v +
+  // 1 of every four.
+  template <typename Byte>
+  SHOAL_INLINE static void GatherWords(Byte* const* from, size_t offset, unsigned v,
+                                       LongWords word[2]) {
+    const Words even = GatherChunks(from + 2 * v, offset);
+    const Words odd = GatherChunks(from + 2 * v + 1, offset);
+    word[0].v = (Wide)Interleave64<0>(even, odd, kEach);
+    word[1].v = (Wide)Interleave64<1>(even, odd, kEach);
+  }
+  // The inverse of it.
+  SHOAL_INLINE static void ScatterWords(const LongWords word[2], unsigned v, uint8_t (*to)[16]) {
+    Chunk even[kChunks], odd[kChunks];
+    Store(even, Interleave64<0>((Words)word[0].v, (Words)word[1].v, kEach));
+    Store(odd, Interleave64<1>((Words)word[0].v, (Words)word[1].v, kEach));
+    SHOAL_UNROLL for (unsigned k = 0; k < kChunks; ++k) {
+      __builtin_memcpy(to[4 * k + 2 * v], &even[k], sizeof(Chunk));
+      __builtin_memcpy(to[4 * k + 2 * v + 1], &odd[k], sizeof(Chunk));
     }
   }
 

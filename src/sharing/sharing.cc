@@ -61,6 +61,42 @@ void XorMask(BytesView seed, const Digest& round_id, MutableBytes answer) {
                                      /*ic=*/1, seed.data());
 }
 
+void MaskAnswer(BytesView seed, const Digest& round_id, TagCovers covers, MutableBytes tagged) {
+  SHOAL_CHECK(tagged.size() >= kAnswerTagBytes);
+  const MutableBytes answer = tagged.first(tagged.size() - kAnswerTagBytes);
+  XorMask(seed, round_id, answer);
+  uint8_t key[kTagKeyBytes] = {};
+  static_assert(kTagKeyBytes == crypto_onetimeauth_poly1305_KEYBYTES);
+  static_assert(kAnswerTagBytes == crypto_onetimeauth_poly1305_BYTES);
+  crypto_stream_chacha20_ietf_xor_ic(key, key, sizeof key, round_id.data(),
+                                     TagKeyBlock(answer.size()), seed.data());
+  uint8_t tag[kAnswerTagBytes];
+  crypto_onetimeauth_poly1305(tag, tagged.data(),
+                              covers == TagCovers::kAnswer ? answer.size() : tagged.size(), key);
+  std::copy_n(tag, kAnswerTagBytes, tagged.last(kAnswerTagBytes).begin());
+  sodium_memzero(key, sizeof key);
+}
+
+void MaskByAll(std::span<const AnswerSeed> seeds, MutableBytes tagged) {
+  for (size_t j = seeds.size(); j-- > 0;) {
+    MaskAnswer(seeds[j].seed, seeds[j].id,
+               j + 1 == seeds.size() ? TagCovers::kAnswer : TagCovers::kAnswerAndTag, tagged);
+  }
+}
+
+bool UnmaskAnswer(std::span<const AnswerSeed> seeds, MutableBytes tagged) {
+  SHOAL_CHECK(!seeds.empty() && tagged.size() >= kAnswerTagBytes);
+  const MutableBytes answer = tagged.first(tagged.size() - kAnswerTagBytes);
+  const MutableBytes tag = tagged.last(kAnswerTagBytes);
+  for (const AnswerSeed& party : seeds) XorMask(party.seed, party.id, answer);
+  SecretVector<uint8_t> again(answer.begin(), answer.end());
+  again.resize(tagged.size());
+  MaskByAll(seeds, again);
+  const bool right = EqualSecret(BytesView(again).last(kAnswerTagBytes), tag);
+  std::ranges::fill(right ? tag : tagged, 0);
+  return right;
+}
+
 uint32_t FirstTally(std::span<const QueryShare> shares, uint32_t query) {
   SHOAL_CHECK(query < kModulus);
   uint32_t tally = query;

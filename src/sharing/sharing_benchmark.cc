@@ -2,7 +2,7 @@
 // instruction set that the machine has. Arrays are far larger than the caches, and positions rise.
 //
 //   bazel run --config=opt //src/sharing:sharing_benchmark
-//   ... -- --benchmark_filter=Masks/112
+//   ... -- --benchmark_filter=Answers/112
 //
 // Rates are per second of processor time, which other programs on the machine do not change, summed
 // over the threads. GB/s counts the bytes bytes that must be moved: seeds, positions, tallies and
@@ -157,27 +157,48 @@ std::vector<Operation> Operations() {
                parties, kRoundId, tallies, tallies);
          }});
   }
-  // The last case has sixteen blocks a message, and few enough messages for the cache: it measures
-  // the cipher alone.
+  // Masks and tags, and the same from pads. The last case has sixteen blocks a message, and few
+  // enough messages for the cache: it measures the ciphers alone.
   for (const auto& [bytes, room] :
-       {std::pair(size_t{52}, kAnswers), std::pair(size_t{112}, kAnswers),
-        std::pair(size_t{304}, kAnswers), std::pair(size_t{1072}, kAnswers),
-        std::pair(size_t{4144}, kAnswers), std::pair(size_t{1024}, size_t{256} << 10)}) {
+       {std::pair(size_t{52}, kAnswers), std::pair(size_t{80}, kAnswers),
+        std::pair(size_t{112}, kAnswers), std::pair(size_t{304}, kAnswers),
+        std::pair(size_t{1072}, kAnswers), std::pair(size_t{4144}, kAnswers),
+        std::pair(size_t{1024}, size_t{256} << 10)}) {
+    const std::string of = absl::StrCat("/", bytes, room < kAnswers ? "/cached" : "");
+    const size_t tagged = TaggedBytes(bytes);
     operations.push_back(
-        {absl::StrCat("Masks/", bytes, room < kAnswers ? "/cached" : ""), room / bytes,
-         static_cast<double>(36 + 2 * bytes),
-         [bytes = bytes](size_t begin, size_t end) {
+        {"Answers" + of, room / tagged, static_cast<double>(36 + 2 * tagged),
+         [tagged](size_t begin, size_t end) {
            Arrays& arrays = Shared();
            for (size_t i = begin; i < end; ++i) {
-             XorMask(arrays.seed(i), kRoundId,
-                     MutableBytes(arrays.answers).subspan(i * bytes, bytes));
+             MaskAnswer(arrays.seed(i), kRoundId, TagCovers::kAnswerAndTag,
+                        MutableBytes(arrays.answers).subspan(i * tagged, tagged));
            }
          },
-         [bytes = bytes](size_t begin, size_t end) {
+         [bytes = bytes, tagged](size_t begin, size_t end) {
            Arrays& arrays = Shared();
-           XorMasks(arrays.seeds.data(), std::span(arrays.positions).subspan(begin, end - begin),
-                    kRoundId, bytes,
-                    MutableBytes(arrays.answers).subspan(begin * bytes, (end - begin) * bytes));
+           MaskAnswers(
+               arrays.seeds.data(), std::span(arrays.positions).subspan(begin, end - begin),
+               kRoundId, bytes, TagCovers::kAnswerAndTag,
+               MutableBytes(arrays.answers).subspan(begin * tagged, (end - begin) * tagged));
+         }});
+    // One pad for all: what remains of the work where pads are ready.
+    operations.push_back(
+        {"FromPads" + of, room / tagged, static_cast<double>(4 + 2 * tagged),
+         [tagged](size_t begin, size_t end) {
+           Arrays& arrays = Shared();
+           for (size_t i = begin; i < end; ++i) {
+             MaskAnswer(arrays.seed(i), kRoundId, TagCovers::kAnswerAndTag,
+                        MutableBytes(arrays.answers).subspan(i * tagged, tagged));
+           }
+         },
+         [bytes = bytes, tagged](size_t begin, size_t end) {
+           Arrays& arrays = Shared();
+           static const std::vector<uint32_t> first(kPiece, 0);
+           MaskAnswersFromPads(
+               arrays.seeds.data(), std::span(first).first(end - begin), bytes,
+               TagCovers::kAnswerAndTag,
+               MutableBytes(arrays.answers).subspan(begin * tagged, (end - begin) * tagged));
          }});
   }
   return operations;
