@@ -20,10 +20,6 @@
 namespace shoal::sim {
 namespace {
 
-// Whether answers have tags that a client checks, each party's over what it sends
-// (docs/threat-model.md). As long as they have none, a coalition aims at a client and a row.
-constexpr bool kAnswersHaveTags = false;
-
 const Universe& UniverseOf(uint32_t parties) {
   static auto* const universes = new std::map<uint32_t, std::unique_ptr<const Universe>>();
   std::unique_ptr<const Universe>& made = (*universes)[parties];
@@ -139,7 +135,7 @@ TEST(AimTest, NobodyAimsAtAClientAndARow) {
     }
   }
   EXPECT_GT(tried, kSanitized ? 5u : 20u);
-  EXPECT_EQ(aimed, kAnswersHaveTags ? 0u : tried);
+  EXPECT_EQ(aimed, 0u);
 }
 
 // With other secrets, and so other noise, honest parties have sent the same in form until they send
