@@ -1,12 +1,19 @@
 // A library to preload into a program under test (LD_PRELOAD): moves its wall clock and makes its
-// syncs fail, while it runs and from outside. The environment's SHOAL_FAULTS names a file of two
-// int64, in the machine's order, that whoever runs the test writes:
+// syncs fail, while it runs and from outside. The environment's SHOAL_FAULTS names a file of int64,
+// in the machine's order, that whoever runs the test writes:
 //   nanoseconds to add to the wall clock
 //   not 0: fsync and fdatasync fail with EIO
+// If the file has three more, the program says how many bytes of its heap are in use, without those
+// that were freed and that the allocator keeps:
+//   a number: another one asks
+//   the bytes, and the number that asked for them
 // Time that passes (the steady clock, waits) stays as it is.
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -22,6 +29,9 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 struct Faults {
   volatile int64_t clock_ns;
   volatile int64_t syncs_fail;
+  int64_t asked;
+  int64_t heap_bytes;
+  int64_t answered;
 };
 
 // Zeros without a file.
@@ -29,9 +39,10 @@ const Faults& Present() {
   static const Faults* const faults = []() -> const Faults* {
     static const Faults kNone = {};
     const char* path = std::getenv("SHOAL_FAULTS");
-    const int fd = path == nullptr ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = path == nullptr ? -1 : open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) return &kNone;
-    void* const mapped = mmap(nullptr, sizeof(Faults), PROT_READ, MAP_SHARED, fd, 0);
+    void* const mapped =
+        mmap(nullptr, sizeof(Faults), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     return mapped == MAP_FAILED ? &kNone : static_cast<const Faults*>(mapped);
   }();
@@ -42,6 +53,34 @@ int Sync(long number, int fd) {
   if (Present().syncs_fail == 0) return static_cast<int>(syscall(number, fd));
   errno = EIO;
   return -1;
+}
+
+// Whether the file has the numbers of the heap.
+bool HasHeap() {
+  const char* path = std::getenv("SHOAL_FAULTS");
+  struct stat info;
+  return path != nullptr && stat(path, &info) == 0 &&
+         info.st_size >= static_cast<off_t>(sizeof(Faults));
+}
+
+void* TellHeap(void*) {
+  auto& faults = const_cast<Faults&>(Present());
+  for (;;) {
+    const int64_t asked = __atomic_load_n(&faults.asked, __ATOMIC_ACQUIRE);
+    if (asked != faults.answered) {
+      const struct mallinfo2 heap = mallinfo2();
+      faults.heap_bytes = static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+      __atomic_store_n(&faults.answered, asked, __ATOMIC_RELEASE);
+    }
+    usleep(20'000);
+  }
+  return nullptr;
+}
+
+__attribute__((constructor)) void BeginToTellHeap() {
+  if (!HasHeap()) return;
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, TellHeap, nullptr) == 0) pthread_detach(thread);
 }
 
 }  // namespace
