@@ -918,7 +918,9 @@ TEST(PartyOnlineTest, NobodyReceivesMoreThanItsShare) {
       const double share = static_cast<double>(kQueries) * (count - 1) / count / count;
       for (uint32_t r = 0; r < count; ++r) {
         EXPECT_LT(static_cast<double>(down.received_bytes(r)), 1.3 * 8 * share) << count;
-        EXPECT_LT(static_cast<double>(up.received_bytes(r)), 1.3 * 80 * share) << count;
+        EXPECT_LT(static_cast<double>(up.received_bytes(r)),
+                  1.3 * static_cast<double>(sharing::TaggedBytes(80)) * share)
+            << count;
         seen.push_back(down.received_bytes(r));
         seen.push_back(up.received_bytes(r));
       }
