@@ -97,6 +97,24 @@ TEST_F(BeforeTest, APartyStillKnowsWhatItHasSent) {
   EXPECT_EQ(rounds.rounds(0).header().header().counter(), kRound.value());
 }
 
+// Everything about the round holds, and all parties have signed it, as a round of 0.2.
+TEST_F(BeforeTest, ARoundOf02IsNone) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::Roster roster, ReadRoster());
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const table::Table table,
+      table::Table::Open(Path("alice/table"), roster, kNowS, random_, pool_));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto journal, server::FileJournal::Open(Path("alice/state")));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes kept, journal->LoadRounds());
+  wire::ListRoundsResponse rounds;
+  ASSERT_TRUE(rounds.ParseFromArray(kept.data(), static_cast<int>(kept.size())));
+  ASSERT_GE(rounds.rounds_size(), 1);
+  const round::TableFacts facts = {.manifest_digest = table.manifest().digest(),
+                                   .rows = table.manifest().rows(),
+                                   .row_bytes = table.manifest().row_bytes()};
+  EXPECT_THAT(round::Round::Verify(rounds.rounds(0).header(), roster, facts, kNowS),
+              StatusIs(absl::StatusCode::kUnauthenticated, "round header"));
+}
+
 TEST_F(BeforeTest, AClientTakesItsFiles) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const client::Config config,
                              client::ReadConfig(Path("client/client.textproto")));
