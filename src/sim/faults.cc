@@ -41,8 +41,7 @@ const Faults& Present() {
     const char* path = std::getenv("SHOAL_FAULTS");
     const int fd = path == nullptr ? -1 : open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) return &kNone;
-    void* const mapped =
-        mmap(nullptr, sizeof(Faults), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void* const mapped = mmap(nullptr, sizeof(Faults), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     return mapped == MAP_FAILED ? &kNone : static_cast<const Faults*>(mapped);
   }();
