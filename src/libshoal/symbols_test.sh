@@ -31,4 +31,4 @@ import ctypes, os, sys
 library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_LOCAL)
 library.shoal_version.restype = ctypes.c_char_p
 sys.stdout.write(library.shoal_version().decode())' "./$library" 2>&1)
-[[ $said =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "loading it said: $said"
+[[ $said =~ ^[0-9]+\.[0-9]+\.[0-9]+(-dev)?$ ]] || fail "loading it said: $said"
