@@ -53,8 +53,9 @@ class Planner(runner.ChainStudy):
         table2 = {"tiny": (1000, 500), "quick": (100_000, 200_000), "full": (100_000, 1_000_000)}[size]
         wide = {"tiny": (500, 200), "quick": (20_000, 50_000), "full": (100_000, 200_000)}[size]
         records, queries = table2
-        # The planner may choose few rows, and a device asks for at most as many as there are.
-        devices = chain.few_devices(queries, records // 100)
+        # The planner may choose few rows, where a busy machine finds queries dear, and a device asks for at most as many
+        # as there are.
+        devices = chain.few_devices(queries, 4 if size == "tiny" else records // 100)
         return [{**self.point(records, queries), "keys_per_row": 0, "devices": devices},
                 {**self.point(*wide, keys_per_row=8, parties=3, epsilon=1), "value_bytes": 84}]
 
