@@ -1,10 +1,9 @@
 #include "src/client/session_file.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <map>
+#include <array>
 #include <optional>
-#include <system_error>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +24,7 @@ constexpr size_t kServersAt = sizeof(Digest), kIdAt = kServersAt + sizeof(Digest
 constexpr size_t kNumbersAt = kIdAt + sizeof(Guard::id), kLengthAt = kIdAt + kGuardBytes;
 constexpr size_t kFirstStateAt = kLengthAt + 8;
 // All that comes behind this magic now; then a slot's length, a digest, and the state.
-constexpr absl::string_view kMagic = "SHOALSF3";
+constexpr absl::string_view kMagic = "SHOALSF4", kMagicWithoutDigests = "SHOALSF3";
 constexpr size_t kMagicBytes = 8;
 constexpr size_t kSlotBytesAt = kFirstStateAt, kBlocksAt = kSlotBytesAt + 8;
 constexpr size_t kStateAt = kMagicBytes + kBlocksAt + sizeof(Digest);
@@ -36,14 +35,10 @@ constexpr size_t kChangeHead = 8 + sizeof(Digest), kPatchHead = 8 + 4;
 constexpr uint64_t kLeastSlotBytes = 1 << 16;
 constexpr uint64_t kBlockBytes = 1 << 14;
 
-Digest FirstFormatDigest(BytesView head, BytesView state) {
-  Transcript transcript("shoal client session v2");
-  transcript.BeginBlob(head.size() + state.size()).BlobPiece(head).BlobPiece(state);
-  return transcript.Finish();
-}
-
-Digest HeadDigest(BytesView head) {
-  return Transcript("shoal client session v3").Blob(head).Finish();
+Digest HeadDigest(BytesView head, bool has_digests = true) {
+  return Transcript(has_digests ? "shoal client session v4" : "shoal client session v3")
+      .Blob(head)
+      .Finish();
 }
 
 Digest BlockDigest(uint64_t number, BytesView block) {
@@ -78,6 +73,10 @@ Digest BlocksDigest(std::span<const Digest> blocks) {
 
 Digest ChangeDigest(const Digest& head, BytesView change) {
   return Transcript("shoal client session change v1").Blob(head).Blob(change).Finish();
+}
+
+MutableBytes BytesOf(std::vector<Digest>& digests) {
+  return {reinterpret_cast<uint8_t*>(digests.data()), digests.size() * sizeof(Digest)};
 }
 
 // A change as a slot has it.
@@ -126,8 +125,44 @@ Guard GuardOf(BytesView head, uint64_t changes) {
   return guard;
 }
 
+// The blocks that changes reach.
+std::set<uint64_t> BlocksOf(std::span<const Redo> changes) {
+  std::set<uint64_t> blocks;
+  for (const Redo& redo : changes) {
+    for (const pir::StatePatch& patch : redo.patches) {
+      if (patch.bytes.empty()) continue;
+      const uint64_t last = (patch.at + patch.bytes.size() - 1) / kBlockBytes;
+      for (uint64_t number = patch.at / kBlockBytes; number <= last; ++number) {
+        blocks.insert(number);
+      }
+    }
+  }
+  return blocks;
+}
+
+// What of the changes belongs into a block takes its place there.
+void MakeChanges(std::span<const Redo> changes, uint64_t number, MutableBytes block) {
+  const uint64_t first = number * kBlockBytes;
+  for (const Redo& redo : changes) {
+    for (const pir::StatePatch& patch : redo.patches) {
+      const uint64_t begin = std::max(patch.at, first);
+      const uint64_t end = std::min(patch.at + patch.bytes.size(), first + block.size());
+      if (begin >= end) continue;
+      std::ranges::copy(patch.bytes.subspan(begin - patch.at, end - begin),
+                        block.begin() + static_cast<ptrdiff_t>(begin - first));
+    }
+  }
+}
+
+// Of a record that comes in pieces.
+Transcript BeginRecordDigest(const Digest& before, uint64_t record_bytes) {
+  Transcript transcript("shoal client session record v1");
+  transcript.Blob(before).BeginBlob(record_bytes);
+  return transcript;
+}
+
 Digest RecordDigest(const Digest& before, BytesView record) {
-  return Transcript("shoal client session record v1").Blob(before).Blob(record).Finish();
+  return BeginRecordDigest(before, record.size()).BlobPiece(record).Finish();
 }
 
 absl::Status Damaged(const std::string& path) {
@@ -137,96 +172,151 @@ absl::Status Damaged(const std::string& path) {
 
 }  // namespace
 
+uint64_t SessionFile::Layout::blocks() const {
+  return (state_bytes + kBlockBytes - 1) / kBlockBytes;
+}
+uint64_t SessionFile::Layout::DigestAt(uint64_t block) const {
+  return state_at + state_bytes + block * sizeof(Digest);
+}
+uint64_t SessionFile::Layout::SlotAt(uint64_t number) const {
+  return DigestAt(has_digests ? blocks() : 0) + number % 2 * slot_bytes;
+}
+
 struct SessionFile::Found {
   Guard guard;
-  BytesView servers, state;
-  std::vector<BytesView> records;
+  Digest servers = {};
+  Layout layout;
+  std::vector<Digest> blocks;
+  std::vector<Record> records;
   uint64_t end = 0;
   Digest digest = {};
-  bool can_change = false;
-  uint64_t slot_bytes = 0;
   Digest head_digest = {};
-  std::vector<Digest> blocks;
+  SecretVector<uint8_t> slots;  // both
   // The changes that the slots have, in order.
   std::vector<Redo> changes;
 };
 
-void SessionFile::ReadRecords(uint64_t end, Found& found) const {
-  const BytesView bytes = content_;
-  while (bytes.size() - end >= kRecordBytes) {
-    const uint64_t length = LoadLe<uint32_t>(&bytes[end]);
-    if (length == 0 || length > bytes.size() - end - kRecordBytes) break;
-    const BytesView record = bytes.subspan(end + kRecordHead, length);
-    const Digest next = RecordDigest(found.digest, record);
-    // Only the last record can be torn. If this one is damaged, those behind it are lost with it,
-    // and the witness, which names the last one, tells.
-    if (!std::ranges::equal(bytes.subspan(end + kRecordHead + length, sizeof(Digest)), next)) break;
-    found.records.push_back(record);
-    found.digest = next;
-    end += kRecordBytes + length;
-  }
-  found.end = end;
+absl::StatusOr<SecretVector<uint8_t>> SessionFile::ReadBlock(const Layout& layout,
+                                                             uint64_t number) const {
+  const uint64_t first = number * kBlockBytes;
+  SecretVector<uint8_t> block(std::min(kBlockBytes, layout.state_bytes - first));
+  SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), layout.state_at + first, block));
+  return block;
 }
 
-absl::StatusOr<SessionFile::Found> SessionFile::ReadFirstFormat() {
-  const BytesView bytes = content_;
-  if (bytes.size() < kFirstStateAt) return Damaged(file_->path());
-  const uint64_t state_bytes = LoadLe<uint64_t>(&bytes[kLengthAt]);
-  if (state_bytes > bytes.size() - kFirstStateAt) return Damaged(file_->path());
+absl::Status SessionFile::ReadRecords(uint64_t size, Found& found) const {
+  constexpr uint64_t kPiece = 1 << 20;
+  uint64_t at = found.layout.end();
+  while (size - at >= kRecordBytes) {
+    std::array<uint8_t, kRecordHead> head;
+    SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), at, head));
+    const uint64_t length = LoadLe<uint32_t>(head.data());
+    if (length == 0 || length > size - at - kRecordBytes) break;
+    Record record = {.at = at + kRecordHead, .bytes = length, .before = found.digest, .digest = {}};
+    Transcript transcript = BeginRecordDigest(record.before, length);
+    SecretVector<uint8_t> piece;
+    for (uint64_t done = 0; done < length; done += piece.size()) {
+      piece.resize(std::min(kPiece, length - done));
+      SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), record.at + done, piece));
+      transcript.BlobPiece(piece);
+    }
+    const Digest next = transcript.Finish();
+    SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), record.at + length, record.digest));
+    // Only the last record can be torn. If this one is damaged, those behind it are lost with it,
+    // and the witness, which names the last one, tells.
+    if (record.digest != next) break;
+    found.records.push_back(record);
+    found.digest = next;
+    at += kRecordBytes + length;
+  }
+  found.end = at;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SessionFile::Found> SessionFile::ReadFirstFormat(uint64_t size) const {
+  if (size < kFirstStateAt) return Damaged(file_->path());
+  Bytes head(kFirstStateAt);
+  SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), 0, head));
+  const BytesView bytes = head;
   Found found;
-  found.servers = bytes.subspan(kServersAt, sizeof(Digest));
-  found.state = bytes.subspan(kFirstStateAt, state_bytes);
-  found.digest =
-      FirstFormatDigest(bytes.subspan(kServersAt, kFirstStateAt - kServersAt), found.state);
+  found.layout = {.state_at = kFirstStateAt,
+                  .state_bytes = LoadLe<uint64_t>(&bytes[kLengthAt]),
+                  .has_digests = false,
+                  .slot_bytes = 0};
+  if (found.layout.state_bytes > size - kFirstStateAt) return Damaged(file_->path());
+  SHOAL_RETURN_IF_ERROR(CheckMemory(found.layout.blocks() * sizeof(Digest), file_->path()));
+  Transcript transcript("shoal client session v2");
+  transcript.BeginBlob(kFirstStateAt - kServersAt + found.layout.state_bytes)
+      .BlobPiece(bytes.subspan(kServersAt));
+  for (uint64_t number = 0; number < found.layout.blocks(); ++number) {
+    SHOAL_ASSIGN_OR_RETURN(const auto block, ReadBlock(found.layout, number));
+    transcript.BlobPiece(block);
+    found.blocks.push_back(BlockDigest(number, block));
+  }
+  found.digest = transcript.Finish();
   if (!std::ranges::equal(bytes.first(kServersAt), found.digest)) return Damaged(file_->path());
-  ReadRecords(kFirstStateAt + state_bytes, found);
+  std::ranges::copy(bytes.subspan(kServersAt, sizeof(Digest)), found.servers.begin());
+  SHOAL_RETURN_IF_ERROR(ReadRecords(size, found));
   found.guard = GuardOf(bytes, found.records.size());
   return found;
 }
 
-absl::StatusOr<SessionFile::Found> SessionFile::ReadContent() {
-  const BytesView bytes = content_;
-  if (bytes.size() < kStateAt) return Damaged(file_->path());
-  const BytesView head = bytes.subspan(kMagicBytes);
+absl::StatusOr<SessionFile::Found> SessionFile::ReadContent(uint64_t size, bool has_digests) const {
+  const std::string& path = file_->path();
+  if (size < kStateAt) return Damaged(path);
+  Bytes start(kStateAt);
+  SHOAL_RETURN_IF_ERROR(ReadFromFile(path, 0, start));
+  const BytesView head = BytesView(start).subspan(kMagicBytes);
   Found found;
-  found.head_digest = HeadDigest(head.subspan(kServersAt, kBlocksAt + sizeof(Digest) - kServersAt));
-  if (!std::ranges::equal(head.first(kServersAt), found.head_digest)) {
-    return Damaged(file_->path());
+  found.head_digest = HeadDigest(head.subspan(kServersAt), has_digests);
+  if (!std::ranges::equal(head.first(kServersAt), found.head_digest)) return Damaged(path);
+  std::ranges::copy(head.subspan(kServersAt, sizeof(Digest)), found.servers.begin());
+  Layout& layout = found.layout;
+  layout = {.state_at = kStateAt,
+            .state_bytes = LoadLe<uint64_t>(&head[kLengthAt]),
+            .has_digests = has_digests,
+            .slot_bytes = LoadLe<uint64_t>(&head[kSlotBytesAt])};
+  if (layout.state_bytes > size - kStateAt || layout.SlotAt(0) > size ||
+      layout.slot_bytes > (size - layout.SlotAt(0)) / 2) {
+    return Damaged(path);
   }
-  const uint64_t state_bytes = LoadLe<uint64_t>(&head[kLengthAt]);
-  found.slot_bytes = LoadLe<uint64_t>(&head[kSlotBytesAt]);
-  if (state_bytes > bytes.size() - kStateAt ||
-      found.slot_bytes > (bytes.size() - kStateAt - state_bytes) / 2) {
-    return Damaged(file_->path());
-  }
-  found.servers = head.subspan(kServersAt, sizeof(Digest));
-  found.state = bytes.subspan(kStateAt, state_bytes);
+  SHOAL_RETURN_IF_ERROR(
+      CheckMemory(layout.blocks() * sizeof(Digest) + 2 * layout.slot_bytes, path));
+  found.slots.resize(2 * layout.slot_bytes);
+  SHOAL_RETURN_IF_ERROR(ReadFromFile(path, layout.SlotAt(0), found.slots));
   for (const uint64_t slot : {0, 1}) {
     const BytesView in_slot =
-        bytes.subspan(kStateAt + state_bytes + slot * found.slot_bytes, found.slot_bytes);
-    std::optional<Redo> redo = ParseChange(in_slot, found.head_digest, state_bytes);
+        BytesView(found.slots).subspan(slot * layout.slot_bytes, layout.slot_bytes);
+    std::optional<Redo> redo = ParseChange(in_slot, found.head_digest, layout.state_bytes);
     if (redo.has_value() && redo->number % 2 == slot) found.changes.push_back(*std::move(redo));
   }
   std::ranges::sort(found.changes, {}, &Redo::number);
   if (found.changes.size() == 2 && found.changes[0].number + 1 != found.changes[1].number) {
-    return Damaged(file_->path());
+    return Damaged(path);
   }
-  const MutableBytes state = MutableBytes(content_).subspan(kStateAt, state_bytes);
+  // The state is that with all changes, of which the file may have a part.
+  found.blocks.resize(layout.blocks());
+  std::set<uint64_t> to_read = BlocksOf(found.changes);
+  if (has_digests) {
+    SHOAL_RETURN_IF_ERROR(ReadFromFile(path, layout.DigestAt(0), BytesOf(found.blocks)));
+  } else {
+    for (uint64_t number = 0; number < layout.blocks(); ++number) to_read.insert(number);
+  }
+  for (const uint64_t number : to_read) {
+    SHOAL_ASSIGN_OR_RETURN(SecretVector<uint8_t> block, ReadBlock(layout, number));
+    MakeChanges(found.changes, number, block);
+    found.blocks[number] = BlockDigest(number, block);
+  }
+  found.digest = found.head_digest;
   Digest blocks;
   std::ranges::copy(head.subspan(kBlocksAt, sizeof(Digest)), blocks.begin());
-  found.digest = found.head_digest;
-  for (const Redo& redo : found.changes) {
-    for (const pir::StatePatch& patch : redo.patches) {
-      std::ranges::copy(patch.bytes, state.begin() + static_cast<ptrdiff_t>(patch.at));
-    }
-    blocks = redo.blocks;
-    found.digest = redo.digest;
+  if (!found.changes.empty()) {
+    found.digest = found.changes.back().digest;
+    blocks = found.changes.back().blocks;
   }
-  found.blocks = BlockDigests(std::span(&found.state, 1));
-  if (BlocksDigest(found.blocks) != blocks) return Damaged(file_->path());
-  found.end = kStateAt + state_bytes + 2 * found.slot_bytes;
-  if (found.changes.empty()) ReadRecords(found.end, found);
-  found.can_change = found.slot_bytes > 0 && found.records.empty();
+  if (BlocksDigest(found.blocks) != blocks) return Damaged(path);
+  found.end = layout.end();
+  if (found.changes.empty()) SHOAL_RETURN_IF_ERROR(ReadRecords(size, found));
   found.guard =
       GuardOf(head, found.changes.empty() ? found.records.size() : found.changes.back().number);
   return found;
@@ -237,24 +327,20 @@ absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(
     const std::optional<Digest>& swapped) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path, place));
   std::unique_ptr<SessionFile> session(new SessionFile(std::move(file), servers));
-  {
-    std::error_code none;
-    const uint64_t size = std::filesystem::file_size(path, none);
-    if (!none) SHOAL_RETURN_IF_ERROR(CheckMemory(size, path));
-    auto content = ReadSecretFile(path, kMaxBytes);
-    if (absl::IsNotFound(content.status())) {
-      SHOAL_RETURN_IF_ERROR(session->file_->Accept(std::nullopt, random).status());
-      SHOAL_RETURN_IF_ERROR(session->Save({}));
-      return session;
-    }
-    SHOAL_RETURN_IF_ERROR(content.status());
-    session->content_ = *std::move(content);
+  const absl::StatusOr<uint64_t> size = SizeOfPrivateFile(path, kMaxBytes);
+  if (absl::IsNotFound(size.status())) {
+    SHOAL_RETURN_IF_ERROR(session->file_->Accept(std::nullopt, random).status());
+    SHOAL_RETURN_IF_ERROR(session->Save({}));
+    return session;
   }
-  const BytesView bytes = session->content_;
-  const bool is_first = bytes.size() < kMagicBytes || AsText(bytes.first(kMagicBytes)) != kMagic;
-  SHOAL_ASSIGN_OR_RETURN(Found found,
-                         is_first ? session->ReadFirstFormat() : session->ReadContent());
-  if (swapped.has_value() && !found.state.empty() && std::ranges::equal(found.servers, *swapped)) {
+  SHOAL_RETURN_IF_ERROR(size.status());
+  Bytes magic(std::min<uint64_t>(kMagicBytes, *size));
+  SHOAL_RETURN_IF_ERROR(ReadFromFile(path, 0, magic));
+  const bool has_digests = AsText(magic) == kMagic;
+  const bool is_first = !has_digests && AsText(magic) != kMagicWithoutDigests;
+  SHOAL_ASSIGN_OR_RETURN(Found found, is_first ? session->ReadFirstFormat(*size)
+                                               : session->ReadContent(*size, has_digests));
+  if (swapped.has_value() && found.layout.state_bytes > 0 && found.servers == *swapped) {
     return absl::InvalidArgumentError(absl::StrCat(
         path,
         ": the session was prepared with these two parties in swapped roles, and would tell them "
@@ -266,55 +352,55 @@ absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(
       session->file_->Accept(
           FoundContent{.guard = found.guard, .bytes = {}, .remains = {}, .digest = found.digest},
           random));
-  const bool same_servers = std::ranges::equal(found.servers, servers);
-  if (standing.latest && same_servers) {
-    SHOAL_RETURN_IF_ERROR(session->Mend(found));
-    session->saved_ = found.state;
-    session->appended_ = std::move(found.records);
-    session->end_ = found.end;
-    session->digest_ = found.digest;
-    session->whole_ = true;
-    session->can_change_ = found.can_change;
-    session->state_bytes_ = found.state.size();
-    session->slot_bytes_ = found.slot_bytes;
-    session->head_digest_ = found.head_digest;
-    session->blocks_ = std::move(found.blocks);
-    if (!found.changes.empty()) {
-      session->changes_ = found.changes.back().number;
-      session->last_change_bytes_ = found.changes.back().bytes;
-    }
-  } else {
-    if (!found.state.empty()) {
+  if (!standing.latest || found.servers != servers) {
+    if (found.layout.state_bytes > 0) {
       session->discarded_ = standing.latest ? "is of other servers" : standing.why;
     }
     SHOAL_RETURN_IF_ERROR(session->Save({}));
+    return session;
+  }
+  SHOAL_RETURN_IF_ERROR(session->Mend(found));
+  session->layout_ = found.layout;
+  session->can_change_ =
+      found.layout.has_digests && found.layout.slot_bytes > 0 && found.records.empty();
+  session->records_ = std::move(found.records);
+  session->end_ = found.end;
+  session->digest_ = found.digest;
+  session->whole_ = true;
+  session->head_digest_ = found.head_digest;
+  session->blocks_ = std::move(found.blocks);
+  if (!found.changes.empty()) {
+    session->changes_ = found.changes.back().number;
+    session->last_change_bytes_ = found.changes.back().bytes;
   }
   return session;
 }
 
-absl::Status SessionFile::Mend(const Found& found) {
-  if (found.slot_bytes == 0) return absl::OkStatus();
+absl::Status SessionFile::Mend(const Found& found) const {
+  const Layout& layout = found.layout;
+  if (layout.slot_bytes == 0) return absl::OkStatus();
   std::vector<FilePatch> patches;
   for (const Redo& redo : found.changes) {
     for (const pir::StatePatch& patch : redo.patches) {
-      patches.push_back({.at = kStateAt + patch.at, .bytes = patch.bytes});
+      patches.push_back({.at = layout.state_at + patch.at, .bytes = patch.bytes});
+    }
+  }
+  if (layout.has_digests) {
+    for (const uint64_t number : BlocksOf(found.changes)) {
+      patches.push_back({.at = layout.DigestAt(number), .bytes = found.blocks[number]});
     }
   }
   // What is in the slots beside the last change: the one before, or one that was not completed.
-  const uint64_t slots_at = kStateAt + found.state.size();
-  const SecretVector<uint8_t> zeros(found.slot_bytes);
-  bool is_clean = true;
+  const Bytes zeros(layout.slot_bytes);
   for (const uint64_t slot : {0, 1}) {
     const bool has_last = !found.changes.empty() && found.changes.back().number % 2 == slot;
     const uint64_t keep = has_last ? found.changes.back().bytes : 0;
-    const uint64_t at = slots_at + slot * found.slot_bytes + keep;
-    const BytesView rest = BytesView(content_).subspan(at, found.slot_bytes - keep);
-    is_clean &= std::ranges::all_of(rest, [](uint8_t byte) { return byte == 0; });
-    patches.push_back({.at = at, .bytes = BytesView(zeros).first(rest.size())});
+    patches.push_back({.at = layout.SlotAt(slot) + keep,
+                       .bytes = BytesView(zeros).first(layout.slot_bytes - keep)});
   }
-  // The state may have been written in part; where nothing else is left over, it was not.
+  // Mostly nothing is to be written.
+  bool is_clean = true;
   for (const FilePatch& patch : patches) {
-    if (!is_clean) break;
     SecretVector<uint8_t> there(patch.bytes.size());
     SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), patch.at, there));
     is_clean &= std::ranges::equal(there, patch.bytes);
@@ -322,10 +408,32 @@ absl::Status SessionFile::Mend(const Found& found) {
   return is_clean ? absl::OkStatus() : OverwriteInFile(file_->path(), patches, /*sync=*/true);
 }
 
-void SessionFile::Forget() {
-  saved_ = {};
-  appended_.clear();
-  content_ = {};
+absl::Status SessionFile::Read(uint64_t at, MutableBytes out) const {
+  SHOAL_CHECK(at <= layout_.state_bytes && out.size() <= layout_.state_bytes - at);
+  const MutableBytes all = out;
+  while (!out.empty()) {
+    const uint64_t number = at / kBlockBytes, skipped = at % kBlockBytes;
+    absl::StatusOr<SecretVector<uint8_t>> block = ReadBlock(layout_, number);
+    if (!block.ok() || BlockDigest(number, *block) != blocks_[number]) {
+      std::ranges::fill(all, uint8_t{0});
+      return block.ok() ? Damaged(file_->path()) : block.status();
+    }
+    const uint64_t bytes = std::min(out.size(), block->size() - skipped);
+    std::ranges::copy(BytesView(*block).subspan(skipped, bytes), out.begin());
+    at += bytes;
+    out = out.subspan(bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SecretVector<uint8_t>> SessionFile::ReadRecord(uint64_t number) const {
+  SHOAL_CHECK(number < records_.size());
+  const Record& place = records_[number];
+  SHOAL_RETURN_IF_ERROR(CheckMemory(place.bytes, file_->path()));
+  SecretVector<uint8_t> record(place.bytes);
+  SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), place.at, record));
+  if (RecordDigest(place.before, record) != place.digest) return Damaged(file_->path());
+  return record;
 }
 
 absl::Status SessionFile::SaveParts(std::span<const BytesView> parts) {
@@ -339,42 +447,44 @@ absl::Status SessionFile::SaveParts(std::span<const BytesView> parts) {
   Bytes head;
   Digest digest;
   std::vector<Digest> blocks = BlockDigests(parts);
-  const uint64_t slot_bytes =
-      state_bytes == 0 ? 0 : std::max<uint64_t>(kLeastSlotBytes, least_slot_bytes_);
-  const Bytes slots(2 * slot_bytes);
+  const Layout layout = {
+      .state_at = kStateAt,
+      .state_bytes = state_bytes,
+      .has_digests = true,
+      .slot_bytes = state_bytes == 0 ? 0 : std::max<uint64_t>(kLeastSlotBytes, least_slot_bytes_)};
+  const Bytes slots(2 * layout.slot_bytes);
   SHOAL_RETURN_IF_ERROR(file_->SaveParts(
       [&](const Guard& guard) {
         head = ToBytes(servers_);
         shoal::Append(head, guard.id);
         for (const uint64_t number :
              {guard.file.inode, guard.file.birth_ns, guard.generation, guard.self.inode,
-              guard.self.birth_ns, state_bytes, slot_bytes}) {
+              guard.self.birth_ns, state_bytes, layout.slot_bytes}) {
           AppendLe<uint64_t>(head, number);
         }
         shoal::Append(head, BlocksDigest(blocks));
         digest = HeadDigest(head);
         ContentParts content{.parts = {AsBytes(kMagic), digest, head}, .digest = digest};
         content.parts.insert(content.parts.end(), parts.begin(), parts.end());
+        content.parts.push_back(BytesOf(blocks));
         content.parts.push_back(slots);
         return content;
       },
       /*remains=*/{}));
-  // Only now, as the parts may be what was found.
-  Forget();
-  end_ = kStateAt + state_bytes + slots.size();
+  layout_ = layout;
+  records_.clear();
+  end_ = layout.end();
   digest_ = digest;
   whole_ = true;
-  can_change_ = slot_bytes > 0;
-  state_bytes_ = state_bytes;
-  slot_bytes_ = slot_bytes;
+  can_change_ = layout.slot_bytes > 0;
   head_digest_ = digest;
   blocks_ = std::move(blocks);
   changes_ = last_change_bytes_ = 0;
   return absl::OkStatus();
 }
 
-uint64_t SessionFile::SlotAt(uint64_t number) const {
-  return kStateAt + state_bytes_ + number % 2 * slot_bytes_;
+void SessionFile::ExpectChanges(uint64_t patches, uint64_t bytes) {
+  least_slot_bytes_ = kRecordBytes + kChangeHead + patches * kPatchHead + bytes;
 }
 
 absl::Status SessionFile::Change(std::span<const pir::StatePatch> patches) {
@@ -386,39 +496,36 @@ absl::Status SessionFile::Change(std::span<const pir::StatePatch> patches) {
   whole_ = false;
   uint64_t change_bytes = kRecordBytes + kChangeHead;
   for (const pir::StatePatch& patch : patches) {
-    SHOAL_CHECK(patch.at <= state_bytes_ && patch.bytes.size() <= state_bytes_ - patch.at);
+    SHOAL_CHECK(patch.at <= layout_.state_bytes &&
+                patch.bytes.size() <= layout_.state_bytes - patch.at);
     change_bytes += kPatchHead + patch.bytes.size();
   }
-  if (change_bytes > slot_bytes_) {
-    // Once: from then on slots are long enough.
-    SecretVector<uint8_t> state(state_bytes_);
-    SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), kStateAt, state));
-    if (BlockDigests(std::vector<BytesView>{state}) != blocks_) return Damaged(file_->path());
+  if (change_bytes > layout_.slot_bytes) {
+    // Longer than was expected. From then on slots are long enough.
+    SHOAL_RETURN_IF_ERROR(CheckMemory(layout_.state_bytes, file_->path()));
+    SecretVector<uint8_t> state(layout_.state_bytes);
+    SHOAL_RETURN_IF_ERROR(Read(0, state));
     for (const pir::StatePatch& patch : patches) {
       std::ranges::copy(patch.bytes, state.begin() + static_cast<ptrdiff_t>(patch.at));
     }
     least_slot_bytes_ = 2 * change_bytes;
     return Save(state);
   }
-  std::map<uint64_t, SecretVector<uint8_t>> blocks;
-  for (pir::StatePatch patch : patches) {
-    while (!patch.bytes.empty()) {
-      const uint64_t number = patch.at / kBlockBytes, first = number * kBlockBytes;
-      SecretVector<uint8_t>& block = blocks[number];
-      if (block.empty()) {
-        block.resize(std::min(kBlockBytes, state_bytes_ - first));
-        SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), kStateAt + first, block));
-        if (BlockDigest(number, block) != blocks_[number]) return Damaged(file_->path());
-      }
-      const uint64_t bytes = std::min(patch.bytes.size(), first + block.size() - patch.at);
-      std::ranges::copy(patch.bytes.first(bytes),
-                        block.begin() + static_cast<ptrdiff_t>(patch.at - first));
-      patch = {.at = patch.at + bytes, .bytes = patch.bytes.subspan(bytes)};
-    }
-  }
-  for (const auto& [number, block] : blocks) blocks_[number] = BlockDigest(number, block);
-
   const uint64_t number = changes_ + 1;
+  Redo redo = {.number = number,
+               .blocks = {},
+               .patches = {patches.begin(), patches.end()},
+               .digest = {},
+               .bytes = change_bytes};
+  const std::span<const Redo> changes(&redo, 1);
+  const std::set<uint64_t> reached = BlocksOf(changes);
+  for (const uint64_t block_number : reached) {
+    SHOAL_ASSIGN_OR_RETURN(SecretVector<uint8_t> block, ReadBlock(layout_, block_number));
+    if (BlockDigest(block_number, block) != blocks_[block_number]) return Damaged(file_->path());
+    MakeChanges(changes, block_number, block);
+    blocks_[block_number] = BlockDigest(block_number, block);
+  }
+
   SecretVector<uint8_t> change(kRecordHead + kChangeHead);
   change.reserve(change_bytes);
   StoreLe<uint32_t>(change.data(), static_cast<uint32_t>(change_bytes - kRecordBytes));
@@ -431,16 +538,18 @@ absl::Status SessionFile::Change(std::span<const pir::StatePatch> patches) {
     StoreLe<uint64_t>(&change[at], patch.at);
     StoreLe<uint32_t>(&change[at + 8], static_cast<uint32_t>(patch.bytes.size()));
     change.insert(change.end(), patch.bytes.begin(), patch.bytes.end());
-    follow.push_back({.at = kStateAt + patch.at, .bytes = patch.bytes});
+    follow.push_back({.at = layout_.state_at + patch.at, .bytes = patch.bytes});
   }
   const Digest digest = ChangeDigest(head_digest_, BytesView(change).subspan(kRecordHead));
   change.insert(change.end(), digest.begin(), digest.end());
-  SHOAL_RETURN_IF_ERROR(file_->Overwrite(SlotAt(number), change, digest, /*remains=*/{}));
+  SHOAL_RETURN_IF_ERROR(file_->Overwrite(layout_.SlotAt(number), change, digest, /*remains=*/{}));
   // It counts from now on.
+  for (const uint64_t block_number : reached) {
+    follow.push_back({.at = layout_.DigestAt(block_number), .bytes = blocks_[block_number]});
+  }
   const Bytes zeros(last_change_bytes_);
-  follow.push_back({.at = SlotAt(changes_), .bytes = zeros});
+  follow.push_back({.at = layout_.SlotAt(changes_), .bytes = zeros});
   SHOAL_RETURN_IF_ERROR(OverwriteInFile(file_->path(), follow, /*sync=*/false));
-  Forget();
   digest_ = digest;
   changes_ = number;
   last_change_bytes_ = change.size();
@@ -463,7 +572,8 @@ absl::Status SessionFile::Append(BytesView record) {
   bytes.insert(bytes.end(), record.begin(), record.end());
   bytes.insert(bytes.end(), digest.begin(), digest.end());
   SHOAL_RETURN_IF_ERROR(file_->Append(end_, bytes, digest, /*remains=*/{}));
-  Forget();
+  records_.push_back(
+      {.at = end_ + kRecordHead, .bytes = record.size(), .before = digest_, .digest = digest});
   can_change_ = false;
   end_ += bytes.size();
   digest_ = digest;

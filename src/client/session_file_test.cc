@@ -35,19 +35,36 @@ class SessionFileTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<SessionFile>> Open(const Digest& servers = {1}) {
     return SessionFile::Open(path(), servers, place_, random_);
   }
+  static std::string StateOf(const SessionFile& file) {
+    Bytes state(file.state_bytes());
+    SHOAL_EXPECT_OK(file.Read(0, state));
+    return ToString(state);
+  }
   // Opens the file, and returns what it holds.
   std::string Saved() {
     const auto file = Open();
     EXPECT_THAT(file, shoal::testing::IsOk());
-    return ToString((*file)->saved());
+    return StateOf(**file);
   }
   // Opens the file, and returns the state and the records that it holds.
   std::vector<std::string> Records() {
     const auto file = Open();
     EXPECT_THAT(file, shoal::testing::IsOk());
-    std::vector<std::string> all = {ToString((*file)->saved())};
-    for (const BytesView record : (*file)->appended()) all.push_back(ToString(record));
+    std::vector<std::string> all = {StateOf(**file)};
+    for (uint64_t i = 0; i < (*file)->records(); ++i) {
+      const auto record = (*file)->ReadRecord(i);
+      SHOAL_EXPECT_OK(record.status());
+      all.push_back(ToString(BytesView(*record)));
+    }
     return all;
+  }
+  // In place, as the guard knows the files by their numbers.
+  static std::string ReadBack(const fs::path& name) {
+    std::ifstream in(name, std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  }
+  static void WriteOver(const fs::path& name, const std::string& content) {
+    std::ofstream(name, std::ios::in | std::ios::out | std::ios::binary) << content;
   }
   void Save(const std::string& state) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
@@ -80,7 +97,7 @@ TEST_F(SessionFileTest, AnOldCopyIsGivenUp) {
   Copy(path() + ".old", path());
   SHOAL_ASSERT_OK_AND_ASSIGN(auto file, Open());
   EXPECT_EQ(file->discarded(), "is an old copy");
-  EXPECT_TRUE(file->saved().empty());
+  EXPECT_EQ(file->state_bytes(), 0u);
   file.reset();
   // For ever, and what is saved from now on counts.
   EXPECT_EQ(Saved(), "");
@@ -143,7 +160,7 @@ TEST_F(SessionFileTest, WithoutAWitnessItIsGivenUp) {
   fs::remove_all(place_.directory());
   fs::create_directory(place_.directory());
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
-  EXPECT_TRUE(file->saved().empty());
+  EXPECT_EQ(file->state_bytes(), 0u);
   EXPECT_THAT(file->discarded(), ::testing::HasSubstr("the machine was restarted"));
 }
 
@@ -166,7 +183,7 @@ TEST_F(SessionFileTest, BelongsToItsServersInTheirRoles) {
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open(Digest{2}));
     EXPECT_EQ(file->discarded(), "is of other servers");
-    EXPECT_TRUE(file->saved().empty());
+    EXPECT_EQ(file->state_bytes(), 0u);
   }
   EXPECT_EQ(Saved(), "") << "given up for ever";
 }
@@ -175,7 +192,9 @@ TEST_F(SessionFileTest, AStateMayBeMadeOfTheOneBefore) {
   Save("one");
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
-    const BytesView parts[] = {file->saved().first(2), AsBytes("ly"), BytesView()};
+    Bytes first(2);
+    SHOAL_ASSERT_OK(file->Read(0, first));
+    const BytesView parts[] = {first, AsBytes("ly"), BytesView()};
     SHOAL_ASSERT_OK(file->SaveParts(parts));
   }
   EXPECT_EQ(Saved(), "only");
@@ -233,7 +252,7 @@ TEST_F(SessionFileTest, AFileWithoutItsLastRecordsIsAnOldCopy) {
     }
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
     EXPECT_EQ(file->discarded(), "is an old copy");
-    EXPECT_TRUE(file->saved().empty() && file->appended().empty());
+    EXPECT_TRUE(file->state_bytes() == 0 && file->records() == 0);
   }
 }
 
@@ -244,13 +263,9 @@ TEST_F(SessionFileTest, OnlyTheLastChangeIsInTheFile) {
   const std::string state(40'000, '.');
   Save(state);
   std::string now = state;
-  const auto content = [&] {
-    std::ifstream in(path(), std::ios::binary);
-    return std::string((std::istreambuf_iterator<char>(in)), {});
-  };
   for (int i = 0; i < 9; ++i) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
-    ASSERT_EQ(ToString(file->saved()), now);
+    ASSERT_EQ(StateOf(*file), now);
     for (const char* name : {"first", "other"}) {
       ASSERT_TRUE(file->CanChange());
       const std::string secret = absl::StrCat(name, i), filler(secret.size(), '0' + i);
@@ -261,10 +276,11 @@ TEST_F(SessionFileTest, OnlyTheLastChangeIsInTheFile) {
       now.replace(16'382, secret.size(), secret);
       now.replace(39'000, filler.size(), filler);
       now.replace(39'001, 1, "x");
+      ASSERT_EQ(StateOf(*file), now);
       for (int j = 0; j <= i; ++j) {
         for (const char* other : {"first", "other"}) {
           const bool is_last = j == i && std::string(other) == name;
-          EXPECT_EQ(content().find(absl::StrCat(other, j)) != std::string::npos, is_last);
+          EXPECT_EQ(ReadBack(path()).find(absl::StrCat(other, j)) != std::string::npos, is_last);
         }
       }
     }
@@ -294,14 +310,6 @@ TEST_F(SessionFileTest, ALongChangeFindsRoom) {
 // A process is killed at any write of a change: before its record was whole it has not happened,
 // and from then on it has, however much of the state was written.
 TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
-  const auto read = [](const fs::path& name) {
-    std::ifstream in(name, std::ios::binary);
-    return std::string((std::istreambuf_iterator<char>(in)), {});
-  };
-  // In place, as the guard knows the files by their numbers.
-  const auto write = [](const fs::path& name, const std::string& content) {
-    std::ofstream(name, std::ios::in | std::ios::out | std::ios::binary) << content;
-  };
   const std::string state(20'000, '.');
   Save(state);
   const auto change = [&](const char* text) {
@@ -312,7 +320,7 @@ TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
   change("one");
   fs::path witness;
   for (const auto& entry : fs::directory_iterator(place_.directory())) {
-    if (entry.is_regular_file() && read(entry.path()).size() > 8) witness = entry.path();
+    if (entry.is_regular_file() && ReadBack(entry.path()).size() > 8) witness = entry.path();
   }
   std::string one = state, two = state;
   for (const size_t at : {100, 16'383}) {
@@ -320,9 +328,9 @@ TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
     two.replace(at, 3, "two");
   }
   const std::string guard = path() + ".guard";
-  const std::string before[] = {read(path()), read(guard), read(witness)};
+  const std::string before[] = {ReadBack(path()), ReadBack(guard), ReadBack(witness)};
   change("two");
-  const std::string after[] = {read(path()), read(guard), read(witness)};
+  const std::string after[] = {ReadBack(path()), ReadBack(guard), ReadBack(witness)};
   ASSERT_EQ(before[0].size(), after[0].size());
   std::vector<size_t> differ;
   for (size_t i = 0; i < before[0].size(); ++i) {
@@ -343,9 +351,9 @@ TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
     std::string content = before[0];
     for (size_t i = 0; i < of_record; ++i) content[record[i]] = after[0][record[i]];
     for (size_t i = 0; i < of_patches; ++i) content[patches[i]] = after[0][patches[i]];
-    write(path(), content);
-    write(guard, named > 0 ? after[1] : before[1]);
-    write(witness, named > 1 ? after[2] : before[2]);
+    WriteOver(path(), content);
+    WriteOver(guard, named > 0 ? after[1] : before[1]);
+    WriteOver(witness, named > 1 ? after[2] : before[2]);
   };
   for (size_t i = 0; i <= record_end; ++i) {
     put(i, 0, 0);
@@ -357,7 +365,7 @@ TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
       put(record_end, i, named);
       ASSERT_EQ(Saved(), two) << i;
       // And nothing of the change before is left.
-      ASSERT_EQ(read(path()), after[0]) << i;
+      ASSERT_EQ(ReadBack(path()), after[0]) << i;
     }
   }
   // What was sent of the second change makes the first one an old copy.
@@ -379,7 +387,7 @@ TEST_F(SessionFileTest, AnOldStateIsGivenUpAfterAChange) {
       << std::ifstream(path() + ".old", std::ios::binary).rdbuf();
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
   EXPECT_EQ(file->discarded(), "is an old copy");
-  EXPECT_TRUE(file->saved().empty());
+  EXPECT_EQ(file->state_bytes(), 0u);
 }
 
 // As version 0.2 wrote it: a digest, servers and guard, the state, records.
@@ -410,9 +418,10 @@ TEST_F(SessionFileTest, AFileOfVersionTwoIsReadAndReplaced) {
   put(true);
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
-    EXPECT_EQ(ToString(file->saved()), "a state");
-    ASSERT_EQ(file->appended().size(), 1u);
-    EXPECT_EQ(ToString(file->appended()[0]), "query");
+    EXPECT_EQ(StateOf(*file), "a state");
+    ASSERT_EQ(file->records(), 1u);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, file->ReadRecord(0));
+    EXPECT_EQ(ToString(BytesView(record)), "query");
     EXPECT_FALSE(file->CanChange());
     const pir::StatePatch patches[] = {At(0, "A")};
     EXPECT_THAT(file->Change(patches), StatusIs(absl::StatusCode::kFailedPrecondition, "in place"));
@@ -423,6 +432,127 @@ TEST_F(SessionFileTest, AFileOfVersionTwoIsReadAndReplaced) {
   // What was spent stays spent: the file of before is an old copy.
   put(true);
   EXPECT_EQ(Saved(), "");
+}
+
+// As it was before 0.3.0: another magic, and no digests of the blocks. With a change that its
+// process did not complete, and with a state and a record.
+TEST_F(SessionFileTest, AFileWithoutDigestsIsReadAndReplaced) {
+  for (const bool changed : {false, true}) {
+    SCOPED_TRACE(changed);
+    const std::string state(40'000, '.');
+    Save(state);
+    {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+      const pir::StatePatch patches[] = {At(16'382, "query")};
+      if (changed) {
+        SHOAL_ASSERT_OK(file->Change(patches));
+      } else {
+        SHOAL_ASSERT_OK(file->Append(AsBytes("a record")));
+      }
+    }
+    std::string now = state;
+    if (changed) now.replace(16'382, 5, "query");
+    const std::string content = ReadBack(path());
+    constexpr size_t kStateAt = 8 + 32 + 32 + sizeof(Guard::id) + 5 * 8 + 8 + 8 + 32;
+    Bytes head = ToBytes(AsBytes(content).subspan(8 + 32, kStateAt - 8 - 32));
+    // A save that the witness has not seen yet.
+    uint8_t* const generation = &head[32 + sizeof(Guard::id) + 2 * 8];
+    StoreLe<uint64_t>(generation, LoadLe<uint64_t>(generation) + 1);
+    const Digest digest = Transcript("shoal client session v3").Blob(head).Finish();
+    Bytes before = ToBytes(AsBytes("SHOALSF3"));
+    Append(before, digest);
+    Append(before, head);
+    Append(before, AsBytes(state));
+    const size_t slots_at = kStateAt + state.size() + 3 * sizeof(Digest);
+    Bytes slots(2 * 65'536);
+    Digest last = digest;
+    if (changed) {
+      // The same change, by the same number, of that head.
+      const BytesView slot = AsBytes(content).subspan(slots_at + 65'536);
+      const auto length = LoadLe<uint32_t>(slot.data());
+      const BytesView change = slot.subspan(4, length);
+      last = Transcript("shoal client session change v1").Blob(digest).Blob(change).Finish();
+      std::ranges::copy(slot.first(4 + length), slots.begin() + 65'536);
+      std::ranges::copy(last, slots.begin() + 65'536 + 4 + length);
+    }
+    Append(before, slots);
+    if (!changed) {
+      last = Transcript("shoal client session record v1")
+                 .Blob(digest)
+                 .Blob(AsBytes("a record"))
+                 .Finish();
+      AppendLe<uint32_t>(before, 8);
+      Append(before, AsBytes("a record"));
+      Append(before, last);
+    }
+    std::ofstream(path(), std::ios::binary | std::ios::trunc) << ToString(before);
+    {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+      EXPECT_EQ(file->discarded(), "");
+      EXPECT_EQ(StateOf(*file), now);
+      EXPECT_EQ(file->records(), changed ? 0u : 1u);
+      EXPECT_FALSE(file->CanChange());
+      SHOAL_ASSERT_OK(file->Save(AsBytes("another")));
+      EXPECT_TRUE(file->CanChange());
+    }
+    EXPECT_EQ(Saved(), "another");
+  }
+}
+
+// Whatever byte of a file is another: it is refused, or is an old copy, or what it tells is what
+// was written, wherever it is read.
+TEST_F(SessionFileTest, ADamagedByteIsFoundWhereItIsRead) {
+  const std::string state(40'000, '.');
+  Save(state);
+  std::string now = state;
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    const pir::StatePatch patches[] = {At(16'382, "query")};
+    SHOAL_ASSERT_OK(file->Change(patches));
+    now.replace(16'382, 5, "query");
+  }
+  const std::string guard = path() + ".guard", good = ReadBack(path()),
+                    good_guard = ReadBack(guard);
+  const size_t state_at = good.find("....");
+  int found_at_once = 0, found_later = 0;
+  for (size_t at = 0; at < good.size(); at += at < 300 ? 1 : 97) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x20);
+    WriteOver(path(), bad);
+    const auto file = Open();
+    if (!file.ok()) {
+      ASSERT_THAT(file.status(), StatusIs(absl::StatusCode::kDataLoss, "damaged")) << at;
+      ++found_at_once;
+      continue;
+    }
+    ASSERT_EQ((*file)->discarded(), "") << at;
+    // Block by block: the others can be read.
+    for (size_t begin = 0; begin < state.size(); begin += 16'384) {
+      Bytes part(std::min<size_t>(16'384, state.size() - begin), 'x');
+      const absl::Status read = (*file)->Read(begin, part);
+      const bool in_block = at >= state_at + begin && at < state_at + begin + part.size();
+      if (read.ok()) {
+        ASSERT_EQ(ToString(part), now.substr(begin, part.size())) << at;
+      } else {
+        ASSERT_TRUE(in_block) << at;
+        ASSERT_THAT(read, StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+        ASSERT_EQ(part, Bytes(part.size())) << "nothing of it is returned";
+        // Nothing is made of it either.
+        const pir::StatePatch patches[] = {At(begin + 1, "more")};
+        ASSERT_THAT((*file)->Change(patches), StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+        ++found_later;
+      }
+    }
+    // Of what is behind the state all is mended that does not count.
+    if (at >= state_at + now.size()) {
+      ASSERT_EQ(ReadBack(path()), good) << at;
+    }
+  }
+  WriteOver(path(), good);
+  WriteOver(guard, good_guard);
+  EXPECT_EQ(Saved(), now);
+  EXPECT_GT(found_at_once, 200);
+  EXPECT_GT(found_later, 50);
 }
 
 TEST_F(SessionFileTest, NothingIsAppendedAfterAnError) {

@@ -19,47 +19,47 @@
 namespace shoal::crowd {
 namespace {
 
-// A session's state, of which the crowd makes copies. What copies write is not kept.
+// A session's state, in memory alone. The crowd makes copies of one that is prepared.
 class StateStore final : public pir::SessionStore {
  public:
-  // What was saved last, and the records that were appended to it.
-  struct Prepared {
-    SecretVector<uint8_t> state;
-    std::vector<SecretVector<uint8_t>> records;
-  };
-
   StateStore() = default;
-  explicit StateStore(const Prepared* begin) : begin_(begin) {
-    for (const auto& record : begin->records) views_.emplace_back(record);
+  // A copy.
+  explicit StateStore(const StateStore* of) : state_(of->state_), records_(of->records_) {}
+
+  uint64_t state_bytes() const override { return state_.size(); }
+  uint64_t records() const override { return records_.size(); }
+  absl::Status Read(uint64_t at, MutableBytes out) const override {
+    SHOAL_CHECK(at <= state_.size() && out.size() <= state_.size() - at);
+    std::copy_n(state_.begin() + static_cast<ptrdiff_t>(at), out.size(), out.begin());
+    return absl::OkStatus();
   }
-  BytesView saved() const override {
-    return begin_ == nullptr ? BytesView() : BytesView(begin_->state);
+  absl::StatusOr<SecretVector<uint8_t>> ReadRecord(uint64_t number) const override {
+    return records_[number];
   }
-  std::span<const BytesView> appended() const override { return views_; }
   absl::Status SaveParts(std::span<const BytesView> parts) override {
-    if (begin_ != nullptr) return absl::OkStatus();
-    prepared_ = {};
-    for (const BytesView part : parts) {
-      prepared_.state.insert(prepared_.state.end(), part.begin(), part.end());
-    }
+    SecretVector<uint8_t> state;
+    for (const BytesView part : parts) state.insert(state.end(), part.begin(), part.end());
+    state_ = std::move(state);
+    records_.clear();
     return absl::OkStatus();
   }
   absl::Status Append(BytesView record) override {
-    if (begin_ == nullptr) prepared_.records.emplace_back(record.begin(), record.end());
+    records_.emplace_back(record.begin(), record.end());
     return absl::OkStatus();
   }
-  // Of copies alone, which keep nothing: what is prepared is never asked.
-  absl::Status Change(std::span<const pir::StatePatch>) override {
-    return begin_ != nullptr ? absl::OkStatus()
-                             : absl::FailedPreconditionError("what is prepared is not asked");
+  absl::Status Change(std::span<const pir::StatePatch> patches) override {
+    if (!CanChange()) return absl::FailedPreconditionError("no state that can be changed");
+    for (const pir::StatePatch& patch : patches) {
+      SHOAL_CHECK(patch.at <= state_.size() && patch.bytes.size() <= state_.size() - patch.at);
+      std::ranges::copy(patch.bytes, state_.begin() + static_cast<ptrdiff_t>(patch.at));
+    }
+    return absl::OkStatus();
   }
-  bool CanChange() const override { return begin_ != nullptr && begin_->records.empty(); }
-  const Prepared& prepared() const { return prepared_; }
+  bool CanChange() const override { return !state_.empty() && records_.empty(); }
 
  private:
-  const Prepared* begin_ = nullptr;
-  std::vector<BytesView> views_;
-  Prepared prepared_;
+  SecretVector<uint8_t> state_;
+  std::vector<SecretVector<uint8_t>> records_;
 };
 
 // The crowd through an engine whose sessions are prepared. The table is read once, and every
@@ -118,7 +118,7 @@ class SessionCrowd {
     work_.recorder.BeginQueries();
     const Stopwatch asking;
     const absl::Status asked = client::ForPieces(count, 1, work_.threads, [&](size_t i, size_t) {
-      AskFor(devices_of[i], prepared.prepared());
+      AskFor(devices_of[i], prepared);
       return absl::OkStatus();
     });
     SHOAL_CHECK(asked.ok());
@@ -171,7 +171,7 @@ class SessionCrowd {
   }
 
   // With a session of their own.
-  void AskFor(std::span<const uint32_t> devices, const StateStore::Prepared& prepared) {
+  void AskFor(std::span<const uint32_t> devices, const StateStore& prepared) {
     StateStore store(&prepared);
     const auto session = Open(store);
     // One thread for each server but one.

@@ -60,7 +60,8 @@ Bytes StateSeed() {
 }
 
 // A session's file behind its magic and the digest of its head.
-constexpr absl::string_view kSessionMagic = "SHOALSF3";
+constexpr absl::string_view kSessionMagic = "SHOALSF4", kMagicWithoutDigests = "SHOALSF3";
+constexpr absl::string_view kSessionState = "hints and secrets of a session";
 constexpr size_t kSessionNumbersBytes = 32 + sizeof(client::WitnessId) + 6 * 8;
 constexpr size_t kSessionHeadBytes = kSessionNumbersBytes + 8 + 32;
 Bytes SessionSeed(bool changed, RandomSource& random) {
@@ -68,7 +69,7 @@ Bytes SessionSeed(bool changed, RandomSource& random) {
   std::filesystem::remove(path);
   auto file = client::SessionFile::Open(path, {1}, NoWitnesses(), random);
   SHOAL_CHECK(file.ok());
-  SHOAL_CHECK((*file)->Save(AsBytes("hints and secrets of a session")).ok());
+  SHOAL_CHECK((*file)->Save(AsBytes(kSessionState)).ok());
   const pir::StatePatch patch = {.at = 4, .bytes = AsBytes("more")};
   if (changed) SHOAL_CHECK((*file)->Change(std::span(&patch, 1)).ok());
   const Bytes content = FileContent(path);
@@ -79,15 +80,33 @@ Bytes FirstSessionSeed(RandomSource& random) {
   const Bytes now = SessionSeed(/*changed=*/false, random);
   Bytes first(sizeof(Digest));
   Append(first, BytesView(now).first(kSessionNumbersBytes));
-  Append(first, AsBytes("hints and secrets of a session"));
+  Append(first, AsBytes(kSessionState));
   return first;
 }
-Bytes SessionWithDigest(BytesView input) {
+// As it was before 0.3.0: without the digest of the one block.
+Bytes SessionSeedWithoutDigests(RandomSource& random) {
+  Bytes seed = SessionSeed(/*changed=*/false, random);
+  const auto at = seed.begin() + static_cast<ptrdiff_t>(kSessionHeadBytes + kSessionState.size());
+  seed.erase(at, at + sizeof(Digest));
+  return seed;
+}
+Bytes SessionWithDigest(BytesView input, bool has_digests) {
   const BytesView head = input.first(std::min(input.size(), kSessionHeadBytes));
-  Bytes file = ToBytes(AsBytes(kSessionMagic));
-  Append(file, Transcript("shoal client session v3").Blob(head).Finish());
+  Bytes file = ToBytes(AsBytes(has_digests ? kSessionMagic : kMagicWithoutDigests));
+  Append(file, Transcript(has_digests ? "shoal client session v4" : "shoal client session v3")
+                   .Blob(head)
+                   .Finish());
   Append(file, input);
   return file;
+}
+// Whether the file opens; then what it has can be read, or is refused.
+bool ReadSession(const std::string& path, RandomSource& random) {
+  const auto file = client::SessionFile::Open(path, {1}, NoWitnesses(), random);
+  if (!file.ok()) return false;
+  Bytes state((*file)->state_bytes());
+  (void)(*file)->Read(0, state);
+  for (uint64_t i = 0; i < (*file)->records(); ++i) (void)(*file)->ReadRecord(i);
+  return true;
 }
 
 // A place for witnesses of its own, with one in it.
@@ -181,10 +200,16 @@ void AddClientTargets(std::vector<Target>& targets) {
                      .seeds = {SessionSeed(false, *random), SessionSeed(true, *random)},
                      .parse =
                          [random](BytesView input) {
-                           const Bytes file = SessionWithDigest(input);
-                           return client::SessionFile::Open(FileOf(file, "session"), {1},
-                                                            NoWitnesses(), *random)
-                               .ok();
+                           const Bytes file = SessionWithDigest(input, /*has_digests=*/true);
+                           return ReadSession(FileOf(file, "session"), *random);
+                         },
+                     .mutations = 300});
+  targets.push_back({.name = "session_file_without_digests",
+                     .seeds = {SessionSeedWithoutDigests(*random)},
+                     .parse =
+                         [random](BytesView input) {
+                           const Bytes file = SessionWithDigest(input, /*has_digests=*/false);
+                           return ReadSession(FileOf(file, "session"), *random);
                          },
                      .mutations = 300});
   targets.push_back({.name = "session_file_of_version_2",
@@ -192,9 +217,7 @@ void AddClientTargets(std::vector<Target>& targets) {
                      .parse =
                          [random](BytesView input) {
                            const Bytes file = WithDigest("shoal client session v2", input);
-                           return client::SessionFile::Open(FileOf(file, "session"), {1},
-                                                            NoWitnesses(), *random)
-                               .ok();
+                           return ReadSession(FileOf(file, "session"), *random);
                          },
                      .mutations = 300});
   targets.push_back(

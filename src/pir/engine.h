@@ -207,18 +207,22 @@ struct StatePatch {
 
 // Where a session keeps its secret state between runs of the program, for example a file that knows
 // whether it is an old copy (src/client/session_file.h): a state, and records that were appended to
-// it since, while it was prepared. What a query changes of a large state it changes in place, so
-// that no trace is kept of what was there before. Thread-compatible.
+// it since, while it was prepared. What a query needs of a large state it reads, and what it
+// changes it changes in place, so that it costs no more than that, and no trace is kept of what was
+// there before. Thread-compatible.
 class SessionStore {
  public:
   virtual ~SessionStore() = default;
-  // What was there when the store was opened: the last state that was saved, and the records that
-  // were appended to it, in order. Empty if there is none, or if it is an old copy, whose hints may
-  // be spent. Valid until the first call of Save or Append.
-  virtual BytesView saved() const = 0;
-  virtual std::span<const BytesView> appended() const = 0;
+  // How long the state is, and how many records were appended to it. Nothing is there if nothing
+  // was saved, or only an old copy, whose hints may be spent.
+  virtual uint64_t state_bytes() const = 0;
+  virtual uint64_t records() const = 0;
+  // Reads bytes of the state (checked that it has them), or a record, as they are now. DATA_LOSS if
+  // what is there is not what was written: nothing of that is returned.
+  virtual absl::Status Read(uint64_t at, MutableBytes out) const = 0;
+  virtual absl::StatusOr<SecretVector<uint8_t>> ReadRecord(uint64_t number) const = 0;
 
-  // Both are durable when they return OK. Nothing that follows from them may be sent after an
+  // All three are durable when they return OK. Nothing that follows from them may be sent after an
   // error; whether what failed is there the next time is not known then.
 
   // Makes the parts, one after the other, the state, without records.
@@ -231,11 +235,14 @@ class SessionStore {
   // Puts these bytes, in order, in the place of those of the state (checked that it has them), all
   // of them or, if the process is killed, none. What they replace is kept nowhere, and they
   // themselves are not kept elsewhere beyond the next call. FAILED_PRECONDITION unless CanChange(),
-  // and as Append.
+  // and as Append; DATA_LOSS as Read.
   virtual absl::Status Change(std::span<const StatePatch> patches) = 0;
   // Whether there is a state to which nothing was appended, in the form that Change needs. A store
   // of an earlier version has another: the state is to be saved first.
   virtual bool CanChange() const = 0;
+  // How long changes of the next states will be, in so many patches. A longer one is made, too, but
+  // may take as long as to save a state.
+  virtual void ExpectChanges(uint64_t /*patches*/, uint64_t /*bytes*/) {}
 };
 
 // The queries of one lookup, in steps. Thread-compatible.

@@ -201,14 +201,12 @@ absl::Status AppendToFile(const std::string& path, uint64_t at, BytesView conten
   return ::fdatasync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, path);
 }
 
-absl::StatusOr<SecretVector<uint8_t>> ReadSecretFile(const std::string& path, uint64_t max_bytes) {
+absl::StatusOr<uint64_t> SizeOfPrivateFile(const std::string& path, uint64_t max_bytes) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, path);
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   SHOAL_ASSIGN_OR_RETURN(const struct stat info, StatToRead(fd, path, max_bytes, true));
-  SecretVector<uint8_t> content(S_ISREG(info.st_mode) ? static_cast<size_t>(info.st_size) : 0);
-  SHOAL_RETURN_IF_ERROR(ReadAt(fd, path, 0, content));
-  return content;
+  return S_ISREG(info.st_mode) ? static_cast<uint64_t>(info.st_size) : 0;
 }
 
 absl::Status OverwriteInFile(const std::string& path, std::span<const FilePatch> patches,

@@ -53,8 +53,9 @@ absl::Status WritePartsAtomically(
 // it fails, what follows the first `at` bytes is not known. OUT_OF_RANGE if the file is shorter.
 absl::Status AppendToFile(const std::string& path, uint64_t at, BytesView content);
 
-// As ReadPrivateFile, without another copy of the content in memory.
-absl::StatusOr<SecretVector<uint8_t>> ReadSecretFile(const std::string& path, uint64_t max_bytes);
+// How long a private file is, of which parts are to be read (ReadFromFile). Errors as
+// ReadPrivateFile.
+absl::StatusOr<uint64_t> SizeOfPrivateFile(const std::string& path, uint64_t max_bytes);
 
 // Bytes of a file and where they are.
 struct FilePatch {

@@ -135,18 +135,22 @@ void SetFunction::OfChunk(uint32_t chunk, uint32_t first, std::span<Choice> out)
   KeepBits(mask_, out);
 }
 
-HintTable::HintTable(const SetShape& shape, const SetSource* sets)
+HintTable::HintTable(const SetShape& shape, const SetSource* sets, bool whole)
     : shape_(shape),
       sets_(*sets),
       first_live_(shape.hints, uint16_t{0xffff}),
       backup_halves_(shape.backups),
       backup_places_(shape.backups, kNowhere),
       backup_beside_(shape.backups, kNoRow),
-      parities_(uint64_t{shape.hints} * shape.record_bytes),
-      backup_parities_(2 * uint64_t{shape.backups} * shape.record_bytes),
+      parities_(shape.hints, shape.record_bytes),
+      backup_parities_(shape.backups, 2 * uint64_t{shape.record_bytes}),
       lacking_(shape.hints) {
   SHOAL_CHECK(shape.offset_bits <= kMaxOffsetBits && shape.sets() <= kMaxSets && shape.rows > 0 &&
               shape.chunks == ((shape.rows - 1) >> shape.offset_bits) + 1);
+  if (whole) {
+    parities_.MakeWhole();
+    backup_parities_.MakeWhole();
+  }
   hints_.reserve(shape.hints);
   // Sets 0 to hints - 1 are the first hints', half 1 of each; the others are the backups'.
   for (uint32_t i = 0; i < shape.hints; ++i) hints_.push_back({i, 1, kNoRow});
@@ -397,26 +401,32 @@ void HintTable::Replace(const Question& question, BytesView record) {
       parity[i] = static_cast<uint8_t>(Select(takes, backup[i] ^ (whole & record[i]), parity[i]));
     }
   }
-  sodium_memzero(BackupOf(question.backup, 0).data(), 2 * size_t{shape_.record_bytes});
+  const MutableBytes backup = backup_parities_.At(question.backup);
+  sodium_memzero(backup.data(), backup.size());
 }
 
-std::vector<uint32_t> HintTable::Judge(const Question& question, BytesView record, bool right) {
-  SHOAL_CHECK(record.size() == shape_.record_bytes && CheckQuestion(question).ok());
-  std::vector<uint32_t> changed;
-  const auto add = [&](uint32_t hint, bool lacks) {
-    XorMasked(ParityOf(hint), record, 0xff);
-    lacking_[hint] = lacks;
-    changed.push_back(hint);
-  };
+std::vector<uint32_t> HintTable::HintsToJudge(const Question& question, bool right) const {
+  SHOAL_CHECK(CheckQuestion(question).ok());
+  std::vector<uint32_t> hints;
   if (right) {
     for (uint32_t hint = 0; hint < shape_.hints; ++hint) {
-      if (lacking_[hint] != 0 && hints_[hint].beside == question.row) add(hint, false);
+      if (lacking_[hint] != 0 && hints_[hint].beside == question.row) hints.push_back(hint);
     }
   } else if (question.held && hints_[question.hint].set == shape_.hints + question.backup &&
              lacking_[question.hint] == 0) {
-    add(question.hint, true);
+    hints.push_back(question.hint);
   }
-  return changed;
+  return hints;
+}
+
+std::vector<uint32_t> HintTable::Judge(const Question& question, BytesView record, bool right) {
+  SHOAL_CHECK(record.size() == shape_.record_bytes);
+  std::vector<uint32_t> hints = HintsToJudge(question, right);
+  for (const uint32_t hint : hints) {
+    XorMasked(ParityOf(hint), record, 0xff);
+    lacking_[hint] = !right;
+  }
+  return hints;
 }
 
 absl::Status HintTable::RedoJudge(uint32_t hint, bool lacks, BytesView xor_of_hint) {
@@ -564,6 +574,8 @@ void HintTable::AdvanceChunk(uint32_t chunk, std::span<const RowChange> changes)
   SecretVector<const uint8_t*> differences(room);
   const std::vector<uint32_t> once(room, 1);
   const std::vector<uint8_t> nothing(shape_.record_bytes);
+  const auto backups_base = reinterpret_cast<uintptr_t>(backup_parities_.all().data());
+  const auto hints_base = reinterpret_cast<uintptr_t>(parities_.all().data());
   for (size_t i = 0; i < changes.size(); ++i) {
     BitNumbers bits(std::span<const uint64_t>(hits).subspan(i * each, each));
     do {
@@ -584,9 +596,7 @@ void HintTable::AdvanceChunk(uint32_t chunk, std::span<const RowChange> changes)
         const uint64_t any = n * uint64_t{0x9e3779b1} % shape_.hints;
         const uint64_t sum =
             Select(is_backup, 2 * (placed + at) + (of_ones & 1), Select(changed, place, any));
-        const uint64_t base =
-            Select(is_backup, reinterpret_cast<uintptr_t>(backup_parities_.data()),
-                   reinterpret_cast<uintptr_t>(parities_.data()));
+        const uint64_t base = Select(is_backup, backups_base, hints_base);
         sums[n] = reinterpret_cast<uint8_t*>(Declassify(base + sum * shape_.record_bytes));
         differences[n] = reinterpret_cast<const uint8_t*>(
             Declassify(Select(changed, reinterpret_cast<uintptr_t>(changes[i].difference.data()),
@@ -635,10 +645,10 @@ SecretVector<uint8_t> HintTable::EncodeHead() const {
   return out;
 }
 
-absl::Status HintTable::Decode(BytesView state) {
+absl::Status HintTable::DecodeHead(BytesView head) {
   const absl::Status bad = absl::InvalidArgumentError("half sets: no table of hints of this shape");
-  if (state.size() != StateBytes(shape_)) return bad;
-  const uint8_t* at = state.data();
+  if (head.size() != AllHeadBytes(shape_)) return bad;
+  const uint8_t* at = head.data();
   chunks_added_ = LoadLe<uint32_t>(at);
   spent_ = LoadLe<uint32_t>(at + 4);
   const Question question = {.row = LoadLe<uint64_t>(at + 8),
@@ -687,9 +697,6 @@ absl::Status HintTable::Decode(BytesView state) {
     backup_halves_[backup] = static_cast<uint16_t>(hint.half << 15);
     backup_beside_[backup] = hint.beside;
   }
-  const BytesView xors = state.last(shape_.parity_bytes());
-  std::ranges::copy(xors.first(parities_.size()), parities_.begin());
-  std::ranges::copy(xors.subspan(parities_.size()), backup_parities_.begin());
   return absl::OkStatus();
 }
 

@@ -31,6 +31,7 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/pir/aes/aes128.h"
+#include "src/pir/sets/parities.h"
 #include "src/pir/sets/row_changes.h"
 
 namespace shoal::pir::sets {
@@ -97,8 +98,10 @@ class SetFunction final : public SetSource {
 // halves, and from places that are theirs: how long it takes can depend on the sets, too.
 class HintTable {
  public:
-  // `sets` must outlive the object.
-  HintTable(const SetShape& shape, const SetSource* sets);
+  // `sets` must outlive the object. Without `whole` none of the XORs is in memory: a table that
+  // DecodeHead makes one of, until its owner makes them whole, or puts those there that a call
+  // needs.
+  HintTable(const SetShape& shape, const SetSource* sets, bool whole = true);
 
   // Takes the records of `count` chunks from chunk `first` on, as many as these have rows of the
   // table, one after the other. Each chunk once, in any order, before the first query (checked).
@@ -137,16 +140,16 @@ class HintTable {
   // Writes the choices of the query on its way once more (checked that there is one).
   void Repeat(std::span<Choice> query) const;
   // Takes the server's two XORs, those of bit 0 first, writes the record, and replaces the hint.
-  // False if no hint held the row: then zeros are written. Once after each Ask (checked).
+  // False if no hint held the row: then zeros are written. Once after each Ask (checked). Needs the
+  // XORs of the question's hint and backup.
   bool Finish(BytesView zeros, BytesView ones, MutableBytes record);
 
   // Says whether the record of a query that was finished is the table's, as TreeHints::Judge does:
   // a hint that was made with a wrong record is without that of the row beside from now on, and
-  // gets it when it has come. Returns the hints that changed. No later query depends on this.
+  // gets it when it has come. Returns the hints that changed, of which it needs the XORs. No later
+  // query depends on this.
   std::vector<uint32_t> Judge(const Question& question, BytesView record, bool right);
-  BytesView XorOf(uint32_t hint) const {
-    return BytesView(parities_).subspan(uint64_t{hint} * shape_.record_bytes, shape_.record_bytes);
-  }
+  std::vector<uint32_t> HintsToJudge(const Question& question, bool right) const;
   // Whether its XOR is without the record of the row beside.
   bool Lacks(uint32_t hint) const { return lacking_[hint] != 0; }
 
@@ -170,20 +173,22 @@ class HintTable {
   // Its first kHeadBytes, which every query changes, and what it has of a hint behind them.
   SecretVector<uint8_t> EncodeProgress() const;
   SecretVector<uint8_t> EncodeHint(uint32_t hint) const;
-  // Of both halves, which a query wipes.
-  BytesView XorsOfBackup(uint32_t backup) const {
-    return BytesView(backup_parities_)
-        .subspan(2 * uint64_t{backup} * shape_.record_bytes, 2 * uint64_t{shape_.record_bytes});
-  }
-  BytesView parities() const { return parities_; }
-  BytesView backup_parities() const { return backup_parities_; }
+  // The XORs of hints; and of backups, those of half 0 and of half 1, which a query wipes.
+  const Parities& parities() const { return parities_; }
+  Parities& parities() { return parities_; }
+  const Parities& backup_parities() const { return backup_parities_; }
+  Parities& backup_parities() { return backup_parities_; }
   static constexpr uint64_t kHeadBytes = 32, kHintBytes = 16;
-  static uint64_t StateBytes(const SetShape& shape) {
-    return kHeadBytes + shape.hints * kHintBytes + shape.parity_bytes();
+  // Of EncodeHead, and of the three together.
+  static uint64_t AllHeadBytes(const SetShape& shape) {
+    return kHeadBytes + shape.hints * kHintBytes;
   }
-  // Takes the three, one after the other. INVALID_ARGUMENT if they are no table of this shape; then
-  // the table must not be used.
-  absl::Status Decode(BytesView state);
+  static uint64_t StateBytes(const SetShape& shape) {
+    return AllHeadBytes(shape) + shape.parity_bytes();
+  }
+  // Takes what EncodeHead made. INVALID_ARGUMENT if it is of no table of this shape; then the table
+  // must not be used.
+  absl::Status DecodeHead(BytesView head);
 
  private:
   static constexpr uint64_t kNoRow = ~uint64_t{0};
@@ -192,14 +197,11 @@ class HintTable {
     uint32_t half;
     uint64_t beside;  // a row, or kNoRow
   };
-  MutableBytes ParityOf(uint32_t hint) {
-    return MutableBytes(parities_).subspan(uint64_t{hint} * shape_.record_bytes,
-                                           shape_.record_bytes);
-  }
+  MutableBytes ParityOf(uint32_t hint) { return parities_.At(hint); }
   // Of one half of a backup.
   MutableBytes BackupOf(uint32_t backup, uint32_t half) {
-    return MutableBytes(backup_parities_)
-        .subspan((2 * uint64_t{backup} + half) * shape_.record_bytes, shape_.record_bytes);
+    return backup_parities_.At(backup).subspan(uint64_t{half} * shape_.record_bytes,
+                                               shape_.record_bytes);
   }
   absl::Status CheckQuestion(const Question& question) const;
   void WriteQuery(const Question& question, std::span<Choice> query) const;
@@ -224,7 +226,7 @@ class HintTable {
   SecretVector<uint16_t> first_live_, backup_halves_;
   SecretVector<uint32_t> backup_places_;
   SecretVector<uint64_t> backup_beside_;
-  SecretVector<uint8_t> parities_, backup_parities_;
+  Parities parities_, backup_parities_;
   SecretVector<uint8_t> lacking_;  // of each hint: 1 if its XOR is without the record beside
   uint32_t chunks_added_ = 0;
   uint32_t spent_ = 0;

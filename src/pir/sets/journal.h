@@ -38,13 +38,26 @@ class Patches {
 // Thread-compatible.
 class Journal {
  public:
-  // `store` outlives the object.
-  explicit Journal(SessionStore* store) : store_(*store) {
-    for (const BytesView entry : store_.appended()) bytes_ += entry.size();
+  // `store` outlives the object. A query changes so many places of the state, which have so many
+  // bytes together.
+  Journal(SessionStore* store, uint64_t places, uint64_t bytes) : store_(*store) {
+    store_.ExpectChanges(places, bytes);
   }
 
-  BytesView saved() const { return store_.saved(); }
-  std::span<const BytesView> appended() const { return store_.appended(); }
+  uint64_t state_bytes() const { return store_.state_bytes(); }
+  absl::Status Read(uint64_t at, MutableBytes out) const { return store_.Read(at, out); }
+  bool CanChange() const { return store_.CanChange(); }
+  // Calls redo(entry) for every record, in order, once, after the session has what the state says.
+  // What it returns first that is not OK ends that.
+  template <typename Redo>
+  absl::Status ForEach(const Redo& redo) {
+    for (uint64_t i = 0; i < store_.records(); ++i) {
+      SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> entry, store_.ReadRecord(i));
+      SHOAL_RETURN_IF_ERROR(redo(BytesView(entry)));
+      bytes_ += entry.size();
+    }
+    return absl::OkStatus();
+  }
 
   // FAILED_PRECONDITION after a write that failed: what is on disk is not known then, and the
   // session has to be opened anew.

@@ -39,9 +39,10 @@ class PairFixture : public ::testing::Test {
     SHOAL_EXPECT_OK(session.status());
     return *std::move(session);
   }
-  absl::StatusOr<std::unique_ptr<Session>> TryOpen() {
+  absl::StatusOr<std::unique_ptr<Session>> TryOpen() { return OpenOn(*store_); }
+  absl::StatusOr<std::unique_ptr<Session>> OpenOn(SessionStore& store) {
     const wire::PirSetup setups[] = {servers_[0]->setup(), servers_[1]->setup()};
-    return engine_.OpenSession(setups, {.store = &*store_, .check = check_});
+    return engine_.OpenSession(setups, {.store = &store, .check = check_});
   }
   absl::StatusOr<Bytes> Send(const Request& request) {
     const RequestView view = {.kind = request.kind, .count = request.count, .body = request.body};

@@ -80,14 +80,23 @@ class PermutedSession final : public Session {
         id_(SetupId(setup)),
         shape_(shape),
         check_(options.check),
-        journal_(options.store) {}
+        // A question, m + 1 parities, 2 m places of permutations.
+        journal_(options.store, 2 + 3 * uint64_t{shape.chunks},
+                 1 + QuestionBytes(shape) + (1 + uint64_t{shape.chunks}) * shape.record_bytes +
+                     2 * sizeof(uint32_t) * uint64_t{shape.chunks}) {}
 
-  // Takes what the store has.
+  // Takes what the store has. The parities of a session that can answer stay there: a query reads
+  // those that it needs. All permutations are read: which of them a query looks at, its row
+  // decides.
   absl::Status Load() {
-    const BytesView saved = journal_.saved();
-    if (saved.empty()) return absl::OkStatus();
-    const absl::string_view magic = AsText(saved.first(std::min(saved.size(), kIdAt)));
-    if (saved.size() < kHeadBytes || (magic != kMagic && magic != kFirstMagic)) return Malformed();
+    const uint64_t bytes = journal_.state_bytes();
+    if (bytes == 0) return CheckRoom();
+    if (bytes < kHeadBytes) return Malformed();
+    SecretVector<uint8_t> head(kHeadBytes);
+    SHOAL_RETURN_IF_ERROR(journal_.Read(0, head));
+    const BytesView saved = head;
+    const absl::string_view magic = AsText(saved.first(kIdAt));
+    if (magic != kMagic && magic != kFirstMagic) return Malformed();
     const bool is_first = magic == kFirstMagic;
     if (AsText(saved.subspan(kTableAt, kIdBytes)) != setup_.table_id()) {
       return absl::FailedPreconditionError(
@@ -96,18 +105,16 @@ class PermutedSession final : public Session {
     }
     // Another shape: nothing leads there, and nothing is lost that the next state replaces.
     if (!std::ranges::equal(saved.subspan(kShapeAt, kStoredShapeBytes), ShapeBytes())) {
-      return absl::OkStatus();
+      return CheckRoom();
     }
-    if (!Decode(saved[kPhaseAt], saved.subspan(kHeadBytes), is_first)) return Malformed();
-    for (const BytesView entry : journal_.appended()) {
-      if (!Redo(entry)) return Malformed();
-    }
+    SHOAL_RETURN_IF_ERROR(Decode(saved[kPhaseAt], is_first));
+    SHOAL_RETURN_IF_ERROR(journal_.ForEach(
+        [&](BytesView entry) { return Redo(entry) ? absl::OkStatus() : Malformed(); }));
     Digest id;
     std::ranges::copy(saved.subspan(kIdAt, kIdBytes), id.begin());
     if (id != id_) behind_ = id;
     // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
-    const bool had_queries = is_first || !journal_.appended().empty();
-    return had_queries && IsReady() ? Save() : absl::OkStatus();
+    return IsReady() && (is_first || !journal_.CanChange()) ? Save() : absl::OkStatus();
   }
 
   const wire::PirSetup& setup() const override { return setup_; }
@@ -124,6 +131,7 @@ class PermutedSession final : public Session {
   absl::StatusOr<Request> Prepare(RandomSource& random) override {
     SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
     if (!table_.has_value() || behind_.has_value()) {
+      SHOAL_RETURN_IF_ERROR(CheckRoom());
       behind_.reset();
       online_answer_.reset();
       seed_ = random.NewSeed();
@@ -186,6 +194,8 @@ class PermutedSession final : public Session {
     }
     SHOAL_ASSIGN_OR_RETURN(const std::vector<RowChange> changes,
                            ParseRowChanges(delta.changes, shape_.rows, shape_.record_bytes));
+    // It reaches parities everywhere.
+    SHOAL_RETURN_IF_ERROR(ReadParities());
     setup_ = delta.to;
     id_ = to;
     behind_.reset();
@@ -206,6 +216,37 @@ class PermutedSession final : public Session {
 
   bool IsReady() const { return table_.has_value() && table_->complete() && !behind_.has_value(); }
 
+  // Permutations twice, as they are written and read as bytes; beside the parities a part of them
+  // that is being written, and both answers, their queries' changes and their records' copies.
+  absl::Status CheckRoom() const {
+    return CheckMemory(shape_.parity_bytes() + 2 * sizeof(uint32_t) * shape_.places() +
+                           uint64_t{PermutedPartOf(shape_)} * shape_.record_bytes +
+                           4 * shape_.answer_bytes(),
+                       "permuted: the parities");
+  }
+
+  // All of them, if there are any that are not in memory. They are the state's end.
+  absl::Status ReadParities() {
+    if (!table_.has_value() || table_->parities().whole()) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(CheckRoom());
+    table_->parities().MakeWhole();
+    return journal_.Read(journal_.state_bytes() - shape_.parity_bytes(), table_->parities().all());
+  }
+  // Those that the end of the question changes.
+  absl::Status ReadParitiesOf(const Question& question) {
+    if (table_->parities().whole()) return absl::OkStatus();
+    const uint64_t at = journal_.state_bytes() - shape_.parity_bytes();
+    SecretVector<uint8_t> parity(shape_.record_bytes);
+    const auto read = [&](uint32_t place) -> absl::Status {
+      SHOAL_RETURN_IF_ERROR(journal_.Read(at + uint64_t{place} * shape_.record_bytes, parity));
+      table_->parities().Put(place, parity);
+      return absl::OkStatus();
+    };
+    SHOAL_RETURN_IF_ERROR(read(table_->place()));
+    for (const uint32_t place : question.exchanged) SHOAL_RETURN_IF_ERROR(read(place));
+    return absl::OkStatus();
+  }
+
   Bytes ShapeBytes() const {
     Bytes out;
     AppendLe<uint64_t>(out, shape_.rows);
@@ -224,7 +265,7 @@ class PermutedSession final : public Session {
     const auto& asked = table_->asked();
     head[kPhaseAt] = seed_.has_value() ? kPreparing : asked.has_value() ? kAsking : kReady;
     if (seed_.has_value()) {
-      const BytesView parts[] = {head, seed_->view(), table_->parities()};
+      const BytesView parts[] = {head, seed_->view(), table_->added_parities()};
       return journal_.Save(parts);
     }
     SecretVector<uint8_t> question(QuestionBytes(shape_));
@@ -234,11 +275,13 @@ class PermutedSession final : public Session {
     for (size_t i = 0; i < places.size(); ++i) {
       StoreLe<uint32_t>(&permutations[i * sizeof(uint32_t)], places[i]);
     }
-    const BytesView parts[] = {head, question, permutations, table_->parities()};
+    const BytesView parts[] = {head, question, permutations, table_->added_parities()};
     return journal_.Save(parts);
   }
   absl::Status Change(const Patches& patches) {
-    return journal_.Change(patches.get(), [&] { return Save(); });
+    SHOAL_RETURN_IF_ERROR(journal_.Change(patches.get(), [&] { return Save(); }));
+    table_->parities().Forget();
+    return absl::OkStatus();
   }
   // The question takes its place before it is sent.
   absl::Status Spend() {
@@ -251,32 +294,45 @@ class PermutedSession final : public Session {
   }
   uint64_t StateBytes() const { return shape_.parity_bytes() + sizeof(uint32_t) * shape_.places(); }
 
-  // Whether it is what Save has written behind the head.
-  bool Decode(uint8_t phase, BytesView body, bool is_first) {
+  // Takes what Save has written behind the head. DATA_LOSS if it is not that.
+  absl::Status Decode(uint8_t phase, bool is_first) {
+    const uint64_t bytes = journal_.state_bytes() - kHeadBytes;
     if (phase == kPreparing) {
-      if (body.size() < Seed::size()) return false;
-      const BytesView parities = body.subspan(Seed::size());
-      // With all of them it would be another phase.
-      if (parities.size() >= shape_.parity_bytes() || parities.size() % shape_.record_bytes != 0) {
-        return false;
+      SHOAL_RETURN_IF_ERROR(CheckRoom());
+      // With all parities it would be another phase.
+      if (bytes < Seed::size() || bytes - Seed::size() >= shape_.parity_bytes() ||
+          (bytes - Seed::size()) % shape_.record_bytes != 0) {
+        return Malformed();
       }
-      seed_.emplace(body.first(Seed::size()));
+      Seed seed;
+      SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes, seed.mutable_view()));
+      seed_ = std::move(seed);
       table_.emplace(shape_, PermutationsOf(shape_, *seed_));
+      SecretVector<uint8_t> parities(bytes - Seed::size());
+      SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes + Seed::size(), parities));
       table_->AddParities(parities);
-      return true;
+      return absl::OkStatus();
     }
-    const uint64_t question = phase == kAsking || !is_first ? QuestionBytes(shape_) : 0;
-    const uint64_t permutations = sizeof(uint32_t) * shape_.places();
-    if (phase > kAsking || body.size() != question + StateBytes()) return false;
+    SecretVector<uint8_t> question(phase == kAsking || !is_first ? QuestionBytes(shape_) : 0);
+    if (phase > kAsking || bytes != question.size() + StateBytes()) return Malformed();
+    // Beside the permutations as they are kept, and which of a chunk were seen.
+    SHOAL_RETURN_IF_ERROR(
+        CheckMemory(2 * sizeof(uint32_t) * shape_.places(), "permuted: the permutations"));
+    SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes, question));
     SecretVector<uint32_t> places(shape_.places());
-    for (size_t i = 0; i < places.size(); ++i) {
-      places[i] = LoadLe<uint32_t>(&body[question + i * sizeof(uint32_t)]);
+    {
+      SecretVector<uint8_t> kept(sizeof(uint32_t) * shape_.places());
+      SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes + question.size(), kept));
+      for (size_t i = 0; i < places.size(); ++i) {
+        places[i] = LoadLe<uint32_t>(&kept[i * sizeof(uint32_t)]);
+      }
     }
-    auto table =
-        PermutedTable::Restore(shape_, std::move(places), body.subspan(question + permutations));
-    if (!table.ok()) return false;
+    auto table = PermutedTable::Restore(shape_, std::move(places));
+    if (!table.ok()) return Malformed();
     table_.emplace(*std::move(table));
-    return phase == kReady || table_->Redo(DecodeQuestion(body.first(question))).ok();
+    if (is_first || !journal_.CanChange()) SHOAL_RETURN_IF_ERROR(ReadParities());
+    if (phase == kAsking && !table_->Redo(DecodeQuestion(question)).ok()) return Malformed();
+    return absl::OkStatus();
   }
 
   // Whether the entry can follow.
@@ -285,7 +341,7 @@ class PermutedSession final : public Session {
     switch (entry[0]) {
       case kPartCame:
         if (body.empty() || body.size() % shape_.record_bytes != 0 ||
-            body.size() >= shape_.parity_bytes() - table_->parities().size()) {
+            body.size() >= shape_.parity_bytes() - table_->added_parities().size()) {
           return false;
         }
         table_->AddParities(body);
@@ -362,6 +418,7 @@ class PermutedSession final : public Session {
   absl::Status End(BytesView online, BytesView offline, MutableBytes record) {
     const Question question = *table_->asked();
     const uint32_t place = table_->place();
+    SHOAL_RETURN_IF_ERROR(ReadParitiesOf(question));
     table_->Finish(online, offline, record);
     online_answer_.reset();
     // Where the rows and the parities are that were exchanged, as many of them for every question.
@@ -372,7 +429,8 @@ class PermutedSession final : public Session {
     const uint64_t permutations_at = kHeadBytes + QuestionBytes(shape_);
     const uint64_t parities_at = permutations_at + sizeof(uint32_t) * shape_.places();
     const auto add_parity = [&](uint32_t parity) {
-      patches.Add(parities_at + uint64_t{parity} * shape_.record_bytes, table_->ParityAt(parity));
+      patches.Add(parities_at + uint64_t{parity} * shape_.record_bytes,
+                  std::as_const(*table_).parities().At(parity));
     };
     add_parity(place);
     for (uint32_t chunk = 0; chunk < shape_.chunks; ++chunk) {
@@ -485,12 +543,6 @@ absl::StatusOr<std::unique_ptr<Batch>> PermutedSession::Ask(const Wanted& wanted
 absl::StatusOr<std::unique_ptr<Session>> OpenPermutedSession(const wire::PirSetup& setup,
                                                              const SessionOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const PermutedShape shape, PermutedShapeOf(setup));
-  // Permutations twice, as they are written and read as bytes; beside the parities a part of them
-  // that is being written, and both answers, their queries' changes and their records' copies.
-  SHOAL_RETURN_IF_ERROR(CheckMemory(shape.parity_bytes() + 2 * sizeof(uint32_t) * shape.places() +
-                                        uint64_t{PermutedPartOf(shape)} * shape.record_bytes +
-                                        4 * shape.answer_bytes(),
-                                    "permuted: the parities"));
   auto session = std::make_unique<PermutedSession>(setup, shape, options);
   SHOAL_RETURN_IF_ERROR(session->Load());
   return session;

@@ -178,46 +178,73 @@ PermutedTable::Question::~Question() {
   sodium_memzero(&dummy, sizeof dummy);
 }
 
-PermutedTable::PermutedTable(const PermutedShape& shape, SecretVector<uint32_t> permutations)
-    : shape_(shape), permutations_(std::move(permutations)), parities_(shape.parity_bytes()) {
+PermutedTable::PermutedTable(const PermutedShape& shape, SecretVector<uint32_t> permutations,
+                             bool whole)
+    : shape_(shape),
+      permutations_(std::move(permutations)),
+      parities_(shape.chunk_rows, shape.record_bytes) {
   SHOAL_CHECK(IsShape(shape) && permutations_.size() == shape.places());
+  if (whole) parities_.MakeWhole();
 }
 
-absl::StatusOr<PermutedTable> PermutedTable::Restore(const PermutedShape& shape,
-                                                     SecretVector<uint32_t> permutations,
-                                                     BytesView parities) {
-  const auto damaged = [] {
-    return absl::DataLossError("permuted sets: no permutations and parities of this shape");
-  };
-  if (permutations.size() != shape.places() || parities.size() > shape.parity_bytes() ||
-      parities.size() % shape.record_bytes != 0) {
-    return damaged();
-  }
+PermutedTable::PermutedTable(const PermutedShape& shape, SecretVector<uint32_t> permutations)
+    : PermutedTable(shape, std::move(permutations), /*whole=*/true) {}
+
+bool PermutedTable::ArePermutations(const PermutedShape& shape,
+                                    std::span<const uint32_t> permutations) {
+  if (permutations.size() != shape.places()) return false;
   std::vector<bool> seen(shape.chunk_rows);
   for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
     seen.assign(shape.chunk_rows, false);
     const uint64_t first = uint64_t{chunk} * shape.chunk_rows;
     for (uint32_t place = 0; place < shape.chunk_rows; ++place) {
       const uint32_t offset = permutations[first + place];
-      if (offset >= shape.chunk_rows || seen[offset]) return damaged();
+      if (offset >= shape.chunk_rows || seen[offset]) return false;
       seen[offset] = true;
     }
+  }
+  return true;
+}
+
+namespace {
+
+absl::Status NoTable() {
+  return absl::DataLossError("permuted sets: no permutations and parities of this shape");
+}
+
+}  // namespace
+
+absl::StatusOr<PermutedTable> PermutedTable::Restore(const PermutedShape& shape,
+                                                     SecretVector<uint32_t> permutations,
+                                                     BytesView parities) {
+  if (!ArePermutations(shape, permutations) || parities.size() > shape.parity_bytes() ||
+      parities.size() % shape.record_bytes != 0) {
+    return NoTable();
   }
   PermutedTable table(shape, std::move(permutations));
   table.AddParities(parities);
   return table;
 }
 
+absl::StatusOr<PermutedTable> PermutedTable::Restore(const PermutedShape& shape,
+                                                     SecretVector<uint32_t> permutations) {
+  if (!ArePermutations(shape, permutations)) return NoTable();
+  PermutedTable table(shape, std::move(permutations), /*whole=*/false);
+  table.parity_bytes_added_ = shape.parity_bytes();
+  return table;
+}
+
 void PermutedTable::AddParities(BytesView parities) {
+  const MutableBytes all = parities_.all();
   SHOAL_CHECK(parities.size() % shape_.record_bytes == 0 &&
-              parities.size() <= parities_.size() - parity_bytes_added_);
-  std::ranges::copy(parities, parities_.begin() + static_cast<ptrdiff_t>(parity_bytes_added_));
+              parities.size() <= all.size() - parity_bytes_added_);
+  std::ranges::copy(parities, all.begin() + static_cast<ptrdiff_t>(parity_bytes_added_));
   parity_bytes_added_ += parities.size();
 }
 
 absl::Status PermutedTable::CheckReady(uint64_t row) const {
   if (row >= shape_.rows) return absl::OutOfRangeError("permuted sets: no such row");
-  if (parity_bytes_added_ < parities_.size()) {
+  if (parity_bytes_added_ < shape_.parity_bytes()) {
     return absl::FailedPreconditionError("permuted sets: not all parities are there");
   }
   if (asked_.has_value()) {

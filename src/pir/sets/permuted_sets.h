@@ -38,6 +38,7 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/parallel/thread_pool.h"
+#include "src/pir/sets/parities.h"
 
 namespace shoal::pir::sets {
 
@@ -113,8 +114,14 @@ class PermutedTable {
   static absl::StatusOr<PermutedTable> Restore(const PermutedShape& shape,
                                                SecretVector<uint32_t> permutations,
                                                BytesView parities);
+  // The same where all parities are kept elsewhere: none is in memory until they are made whole, or
+  // those put there that a call needs.
+  static absl::StatusOr<PermutedTable> Restore(const PermutedShape& shape,
+                                               SecretVector<uint32_t> permutations);
   const SecretVector<uint32_t>& permutations() const { return permutations_; }
-  BytesView parities() const { return BytesView(parities_).first(parity_bytes_added_); }
+  BytesView added_parities() const { return parities_.all().first(parity_bytes_added_); }
+  const Parities& parities() const { return parities_; }
+  Parities& parities() { return parities_; }
 
   // Takes the next whole parities (checked), in their order.
   void AddParities(BytesView parities);
@@ -133,9 +140,6 @@ class PermutedTable {
   const std::optional<Question>& asked() const { return asked_; }
   // The place of its row, which is exchanged in every chunk, while it is on its way.
   uint32_t place() const { return place_; }
-  BytesView ParityAt(uint32_t place) const {
-    return BytesView(parities_).subspan(uint64_t{place} * shape_.record_bytes, shape_.record_bytes);
-  }
 
   // Writes the two queries of query_bytes each. FAILED_PRECONDITION before all parities are there,
   // and before the query before is finished: from one state only one pair of queries may ever be
@@ -148,8 +152,9 @@ class PermutedTable {
   // chunk is filled up. The server knows them.
   std::vector<uint64_t> RowsOf(BytesView query) const;
   // Takes both answers of answer_bytes, writes the record, and exchanges the rows. Once after each
-  // Ask (checked). Wrong answers give a wrong record and spoil parities, and nothing else. Returns
-  // what RedoFinish takes, of answer_bytes.
+  // Ask (checked). Wrong answers give a wrong record and spoil parities, and nothing else. Needs
+  // the parities at place() and of all places that are exchanged. Returns what RedoFinish takes, of
+  // answer_bytes.
   SecretVector<uint8_t> Finish(BytesView online, BytesView offline, MutableBytes record);
 
   // The same from a journal: a question that was asked, and its end. Errors as Ask,
@@ -158,27 +163,27 @@ class PermutedTable {
   absl::Status RedoFinish(BytesView changes);
 
   // Follows a change of a row's record by `difference`, the XOR of the old one and the new one; at
-  // any time, also in the middle of a preparation or of a query. OUT_OF_RANGE.
+  // any time, also in the middle of a preparation or of a query. Needs all parities. OUT_OF_RANGE.
   absl::Status Change(uint64_t row, BytesView difference);
 
  private:
+  PermutedTable(const PermutedShape& shape, SecretVector<uint32_t> permutations, bool whole);
+  // Whether they are permutations.
+  static bool ArePermutations(const PermutedShape& shape, std::span<const uint32_t> permutations);
   absl::Status CheckReady(uint64_t row) const;
   // The place of a row. All of its chunk's are looked at.
   uint32_t Find(uint64_t row) const;
   void Begin(Question question);
   // For every chunk, adds what leaves one parity and comes to the other; rows change places.
   void Exchange(BytesView changes);
-  MutableBytes ParityOf(uint32_t parity) {
-    return MutableBytes(parities_).subspan(uint64_t{parity} * shape_.record_bytes,
-                                           shape_.record_bytes);
-  }
+  MutableBytes ParityOf(uint32_t parity) { return parities_.At(parity); }
   std::span<const uint32_t> PermutationOf(uint32_t chunk) const {
     return std::span(permutations_).subspan(uint64_t{chunk} * shape_.chunk_rows, shape_.chunk_rows);
   }
 
   PermutedShape shape_;
   SecretVector<uint32_t> permutations_;
-  SecretVector<uint8_t> parities_;
+  Parities parities_;
   uint64_t parity_bytes_added_ = 0;
   std::optional<Question> asked_;
   uint32_t place_ = 0;  // j of the question

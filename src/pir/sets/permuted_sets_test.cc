@@ -374,7 +374,7 @@ TEST(PermutedSetsTest, ATableIsMadeAgainFromWhatIsKept) {
   all.Prepare(38);
   SHOAL_ASSERT_OK_AND_ASSIGN(
       PermutedTable again,
-      PermutedTable::Restore(all.shape, all.table.permutations(), all.table.parities()));
+      PermutedTable::Restore(all.shape, all.table.permutations(), all.table.added_parities()));
   Bytes online(all.shape.query_bytes()), offline(all.shape.query_bytes()), record(20);
   for (uint64_t i = 0; i < 100; ++i) {
     SHOAL_ASSERT_OK(all.Ask(i % 7));
@@ -390,7 +390,7 @@ TEST(PermutedSetsTest, ATableIsMadeAgainFromWhatIsKept) {
     SHOAL_ASSERT_OK(again.RedoFinish(changes));
     EXPECT_THAT(again.RedoFinish(changes), StatusIs(kInvalid, "no end"));
     ASSERT_EQ(again.permutations(), all.table.permutations());
-    ASSERT_TRUE(std::ranges::equal(again.parities(), all.table.parities()));
+    ASSERT_TRUE(std::ranges::equal(again.added_parities(), all.table.added_parities()));
   }
   for (const int wrong : {0, 1, 2}) {
     PermutedTable::Question question = {
@@ -405,9 +405,10 @@ TEST(PermutedSetsTest, ATableIsMadeAgainFromWhatIsKept) {
   };
   constexpr auto kLoss = absl::StatusCode::kDataLoss;
   SecretVector<uint32_t> bad = all.table.permutations();
-  EXPECT_THAT(restored(bad, all.table.parities().first(19)), StatusIs(kLoss, "of this shape"));
+  EXPECT_THAT(restored(bad, all.table.added_parities().first(19)),
+              StatusIs(kLoss, "of this shape"));
   EXPECT_THAT(restored(bad, Bytes(39 * 20)), StatusIs(kLoss, "of this shape"));
-  SHOAL_EXPECT_OK(restored(bad, all.table.parities().first(20)));
+  SHOAL_EXPECT_OK(restored(bad, all.table.added_parities().first(20)));
   bad[40] = bad[41];
   EXPECT_THAT(restored(bad, {}), StatusIs(kLoss, "of this shape"));
   bad[40] = 38;

@@ -13,6 +13,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/pir/sets/pair_fixture.h"
 #include "src/pir/sets/permuted_pir.h"
+#include "src/pir/sets/two_versions.h"
 
 namespace shoal::pir::sets {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using shoal::testing::StatusIs;
 using testing::MemoryStore;
 using testing::Records;
+using testing::TwoVersions;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kLoss = absl::StatusCode::kDataLoss;
@@ -263,11 +265,19 @@ TEST_F(PermutedTest, TheFileTellsTheLastQueryAtMost) {
   }
 }
 
-// A session as version 0.2 left it, with a query and its answers in a journal, and as it is now.
-struct TwoVersions {
-  MemoryStore::Disk first, asked, now;
-};
+// A query reads the parities that it exchanges rows of, and no other ones.
+TEST_F(PermutedTest, AQueryReadsItsParitiesAlone) {
+  Prepare(*Open());
+  const auto session = Open();
+  const uint64_t head = store_->bytes_read();
+  EXPECT_EQ(head, store_->disk().state.size() - shape().parity_bytes());
+  for (uint64_t i = 1; i < 5; ++i) {
+    Fetch(*session, {7 * i}, 1);
+    EXPECT_EQ(store_->bytes_read(), head + i * (1 + shape().chunks) * shape().record_bytes);
+  }
+}
 
+// Sessions as version 0.2 left them, with a query and its answers in a journal.
 class PermutedOfTwoVersionsTest : public PermutedTest {
  protected:
   // Asks for row 1.
@@ -313,19 +323,12 @@ class PermutedOfTwoVersionsTest : public PermutedTest {
   }
 };
 
-// Its first use makes it a state of this version, whether the query had its answers or not, and
-// what was spent stays spent.
 TEST_F(PermutedOfTwoVersionsTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
-  TwoVersions versions = Ask();
+  const TwoVersions versions = Ask();
+  testing::ExpectReadAndWithoutQueries(versions,
+                                       [&](SessionStore& store) { return OpenOn(store); });
   store_.emplace(versions.first);
-  SHOAL_ASSERT_OK(TryOpen().status());
-  EXPECT_EQ(store_->disk(), versions.now);
   Fetch(*Open(), {1, 2}, 3);
-  versions.first.records.pop_back();
-  store_.emplace(versions.first);
-  SHOAL_ASSERT_OK(TryOpen().status());
-  EXPECT_EQ(store_->disk(), versions.asked);
-  EXPECT_EQ(Open()->needed(0), Session::Need::kRequests) << "the same query is sent again";
 }
 
 TEST_F(PermutedOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {

@@ -39,18 +39,34 @@ enum Entry : uint8_t { kDigestsCame = 1, kChunkCame = 2, kSpent = 3, kAnswered =
 constexpr size_t kJudgedHeadBytes = 1 + 4 + 1;
 constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
 
+// What is in memory for a set whatever happens: a hint or a backup without XORs, its choices of a
+// pass, and the bytes that it was read from.
+constexpr uint64_t kBytesOfSet = 64;
+
 absl::Status Malformed() { return absl::DataLossError("piano: the session's state is malformed"); }
 
 class PianoSession final : public Session {
  public:
   PianoSession(const wire::PirSetup& setup, const SetShape& shape, SessionStore* store)
-      : setup_(setup), id_(SetupId(setup)), shape_(shape), pieces_(shape), journal_(store) {}
+      : setup_(setup),
+        id_(SetupId(setup)),
+        shape_(shape),
+        pieces_(shape),
+        // Progress, a hint's set and XOR, both XORs of a backup.
+        journal_(store, 4,
+                 HintTable::kHeadBytes + HintTable::kHintBytes + 3 * uint64_t{shape.record_bytes}) {
+  }
 
-  // Takes what the store has.
+  // Takes what the store has. The XORs of a session that can answer stay there: a query reads those
+  // that it needs.
   absl::Status Load() {
-    const BytesView saved = journal_.saved();
-    if (saved.empty()) return absl::OkStatus();
-    if (saved.size() < kHeadBytes || AsText(saved.first(kIdAt)) != kMagic) return Malformed();
+    const uint64_t bytes = journal_.state_bytes();
+    if (bytes == 0) return CheckRoom();
+    if (bytes < kHeadBytes) return Malformed();
+    SecretVector<uint8_t> head(kHeadBytes);
+    SHOAL_RETURN_IF_ERROR(journal_.Read(0, head));
+    const BytesView saved = head;
+    if (AsText(saved.first(kIdAt)) != kMagic) return Malformed();
     if (AsText(saved.subspan(kTableAt, sizeof(Digest))) != setup_.table_id()) {
       return absl::FailedPreconditionError(
           "piano: the session that is kept is of another table; it has to be given up first "
@@ -58,25 +74,32 @@ class PianoSession final : public Session {
     }
     // A table that has another number of rows now: nothing leads there, and nothing is lost that
     // the next state replaces.
-    if (!std::ranges::equal(saved.subspan(kShapeAt, 16), ShapeBytes())) return absl::OkStatus();
+    if (!std::ranges::equal(saved.subspan(kShapeAt, 16), ShapeBytes())) return CheckRoom();
     const uint8_t with_digests = saved[kFlagsAt], with_table = saved[kFlagsAt + 1];
     if (with_digests > 1 || with_table > 1) return Malformed();
     const uint64_t digests_bytes = with_digests * pieces_.digests_bytes();
-    const BytesView rest = saved.subspan(kHeadBytes);
-    if (rest.size() < digests_bytes) return Malformed();
-    Make(SecretArray<kKeyBytes>(saved.subspan(kKeyAt, kKeyBytes)));
-    digests_ = ToBytes(rest.first(digests_bytes));
-    const BytesView table = rest.subspan(digests_bytes);
-    if (with_table ? !table_->Decode(table).ok() : !table.empty()) return Malformed();
-    for (const BytesView entry : journal_.appended()) {
-      if (!Redo(entry)) return Malformed();
+    if (bytes != kHeadBytes + digests_bytes + with_table * HintTable::StateBytes(shape_)) {
+      return Malformed();
     }
+    SHOAL_RETURN_IF_ERROR(CheckMemory(kBytesOfSet * shape_.sets(), "piano: the sets"));
+    Make(SecretArray<kKeyBytes>(saved.subspan(kKeyAt, kKeyBytes)), /*whole=*/false);
+    if (with_table == 1) {
+      SecretVector<uint8_t> hints(HintTable::AllHeadBytes(shape_));
+      SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes + digests_bytes, hints));
+      if (!table_->DecodeHead(hints).ok()) return Malformed();
+    }
+    if (table_->complete() && with_digests == 1) return Malformed();
+    if (!table_->complete() || !journal_.CanChange()) SHOAL_RETURN_IF_ERROR(ReadParities());
+    digests_.resize(digests_bytes);
+    SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes, digests_));
+    SHOAL_RETURN_IF_ERROR(journal_.ForEach(
+        [&](BytesView entry) { return Redo(entry) ? absl::OkStatus() : Malformed(); }));
     AddWaiting();
     Digest id;
     std::ranges::copy(saved.subspan(kIdAt, id.size()), id.begin());
     if (id != id_) behind_ = id;
     // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
-    return IsReady() && !journal_.appended().empty() ? Save() : absl::OkStatus();
+    return IsReady() && !journal_.CanChange() ? Save() : absl::OkStatus();
   }
 
   const wire::PirSetup& setup() const override { return setup_; }
@@ -94,11 +117,12 @@ class PianoSession final : public Session {
   absl::StatusOr<Request> Prepare(RandomSource& random) override {
     SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
     if (table_ == nullptr || behind_.has_value()) {
+      SHOAL_RETURN_IF_ERROR(CheckRoom());
       SecretArray<kKeyBytes> key;
       random.Fill(key.mutable_view());
       behind_.reset();
       digests_.clear();
-      Make(std::move(key));
+      Make(std::move(key), /*whole=*/true);
       SHOAL_RETURN_IF_ERROR(Save());
     }
     part_.reset();
@@ -153,6 +177,8 @@ class PianoSession final : public Session {
     }
     SHOAL_ASSIGN_OR_RETURN(const std::vector<RowChange> changes,
                            ParseRowChanges(delta.changes, shape_.rows, shape_.record_bytes));
+    // It reaches parities everywhere.
+    SHOAL_RETURN_IF_ERROR(ReadParities());
     setup_ = delta.to;
     id_ = to;
     behind_.reset();
@@ -173,6 +199,51 @@ class PianoSession final : public Session {
 
   bool IsReady() const { return table_ != nullptr && table_->complete() && !behind_.has_value(); }
 
+  // For all hints with their XORs. A pass over the sets has a choice of each; a chunk is in memory
+  // twice when it goes to the journal, and some wait.
+  absl::Status CheckRoom() const {
+    return CheckMemory(
+        HintTable::StateBytes(shape_) + sizeof(Choice) * shape_.sets() +
+            (2 + HintTable::kChunksTogether) * pieces_.ChunkRows(0) * shape_.record_bytes +
+            2 * pieces_.digests_bytes(),
+        "piano: the hints");
+  }
+
+  // Where the state has what queries change, once the digests of chunks are gone.
+  uint64_t ParityAt(uint32_t hint) const {
+    return kHeadBytes + HintTable::AllHeadBytes(shape_) + uint64_t{hint} * shape_.record_bytes;
+  }
+  uint64_t BackupAt(uint32_t backup) const {
+    return ParityAt(shape_.hints) + 2 * uint64_t{backup} * shape_.record_bytes;
+  }
+  // All of them, if they are not in memory.
+  absl::Status ReadParities() {
+    if (table_ == nullptr || table_->parities().whole()) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(CheckRoom());
+    table_->parities().MakeWhole();
+    table_->backup_parities().MakeWhole();
+    if (table_->chunks_added() == 0) return absl::OkStatus();
+    const uint64_t at = journal_.state_bytes() - shape_.parity_bytes();
+    const MutableBytes of_hints = table_->parities().all();
+    SHOAL_RETURN_IF_ERROR(journal_.Read(at, of_hints));
+    return journal_.Read(at + of_hints.size(), table_->backup_parities().all());
+  }
+  // Those that one call needs.
+  absl::Status ReadParitiesOf(std::span<const uint32_t> hints,
+                              std::optional<uint32_t> backup = std::nullopt) {
+    if (table_->parities().whole()) return absl::OkStatus();
+    SecretVector<uint8_t> parity(shape_.record_bytes), of_backup(2 * uint64_t{shape_.record_bytes});
+    for (const uint32_t hint : hints) {
+      SHOAL_RETURN_IF_ERROR(journal_.Read(ParityAt(hint), parity));
+      table_->parities().Put(hint, parity);
+    }
+    if (backup.has_value()) {
+      SHOAL_RETURN_IF_ERROR(journal_.Read(BackupAt(*backup), of_backup));
+      table_->backup_parities().Put(*backup, of_backup);
+    }
+    return absl::OkStatus();
+  }
+
   // Chunks that have come.
   uint32_t Chunks() const { return table_->chunks_added() + waiting_chunks_; }
   // The table takes a few chunks at a time.
@@ -187,13 +258,13 @@ class PianoSession final : public Session {
     waiting_ = {};
   }
 
-  void Make(SecretArray<kKeyBytes> key) {
+  void Make(SecretArray<kKeyBytes> key, bool whole) {
     key_ = std::move(key);
     waiting_ = {};
     waiting_chunks_ = 0;
     table_.reset();
     sets_ = std::make_unique<SetFunction>(key_, shape_.offset_bits);
-    table_ = std::make_unique<HintTable>(shape_, sets_.get());
+    table_ = std::make_unique<HintTable>(shape_, sets_.get(), whole);
     arriving_.clear();
   }
 
@@ -220,7 +291,8 @@ class PianoSession final : public Session {
     SecretVector<uint8_t> hints;
     if (table_->chunks_added() > 0) {
       hints = table_->EncodeHead();
-      parts.insert(parts.end(), {hints, table_->parities(), table_->backup_parities()});
+      parts.insert(parts.end(), {hints, std::as_const(*table_).parities().all(),
+                                 std::as_const(*table_).backup_parities().all()});
     }
     return journal_.Save(parts);
   }
@@ -230,13 +302,15 @@ class PianoSession final : public Session {
   }
 
   absl::Status Change(const Patches& patches) {
-    return journal_.Change(patches.get(), [&] { return Save(); });
+    SHOAL_RETURN_IF_ERROR(journal_.Change(patches.get(), [&] { return Save(); }));
+    table_->parities().Forget();
+    table_->backup_parities().Forget();
+    return absl::OkStatus();
   }
   void AddHint(uint32_t hint, Patches& patches) const {
-    const uint64_t hints_at = kHeadBytes + HintTable::kHeadBytes;
-    const uint64_t xors_at = hints_at + uint64_t{shape_.hints} * HintTable::kHintBytes;
-    patches.Add(hints_at + uint64_t{hint} * HintTable::kHintBytes, table_->EncodeHint(hint));
-    patches.Add(xors_at + uint64_t{hint} * shape_.record_bytes, table_->XorOf(hint));
+    patches.Add(kHeadBytes + HintTable::kHeadBytes + uint64_t{hint} * HintTable::kHintBytes,
+                table_->EncodeHint(hint));
+    patches.Add(ParityAt(hint), std::as_const(*table_).parities().At(hint));
   }
   // The query is there before it is sent.
   absl::Status Spend() {
@@ -364,24 +438,24 @@ class PianoSession final : public Session {
     }
     // False if no hint held the row: then the record is zeros, which no party signed.
     const HintTable::Question question = *table_->asked();
+    SHOAL_RETURN_IF_ERROR(ReadParitiesOf(std::span(&question.hint, 1), question.backup));
     table_->Finish(answer.first(shape_.record_bytes), answer.subspan(shape_.record_bytes), record);
     // The same places whether a hint held the row or not. The backup is wiped.
     Patches patches;
     patches.Add(kHeadBytes, table_->EncodeProgress());
     AddHint(question.hint, patches);
-    const uint64_t backups_at =
-        kHeadBytes + HintTable::kHeadBytes +
-        uint64_t{shape_.hints} * (HintTable::kHintBytes + uint64_t{shape_.record_bytes});
-    patches.Add(backups_at + 2 * uint64_t{question.backup} * shape_.record_bytes,
-                table_->XorsOfBackup(question.backup));
+    patches.Add(BackupAt(question.backup),
+                std::as_const(*table_).backup_parities().At(question.backup));
     return Change(patches);
   }
 
   // What a record was tells the hints.
   absl::Status Judge(const HintTable::Question& question, BytesView record, bool right) {
     SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
-    const std::vector<uint32_t> changed = table_->Judge(question, record, right);
+    const std::vector<uint32_t> changed = table_->HintsToJudge(question, right);
     if (changed.empty()) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(ReadParitiesOf(changed));
+    table_->Judge(question, record, right);
     Patches patches;
     for (const uint32_t hint : changed) AddHint(hint, patches);
     return Change(patches);
@@ -497,14 +571,6 @@ absl::StatusOr<std::unique_ptr<Batch>> PianoSession::Ask(const Wanted& wanted) {
 absl::StatusOr<std::unique_ptr<Session>> OpenPianoSession(const wire::PirSetup& setup,
                                                           SessionStore* store) {
   SHOAL_ASSIGN_OR_RETURN(const SetShape shape, SetShapeOf(setup));
-  const StreamPieces pieces(shape);
-  // A pass over the sets has a choice of each; a chunk is in memory twice when it goes to the
-  // journal, and some wait.
-  SHOAL_RETURN_IF_ERROR(
-      CheckMemory(HintTable::StateBytes(shape) + sizeof(Choice) * shape.sets() +
-                      (2 + HintTable::kChunksTogether) * pieces.ChunkRows(0) * shape.record_bytes +
-                      2 * pieces.digests_bytes(),
-                  "piano: the hints"));
   auto session = std::make_unique<PianoSession>(setup, shape, store);
   SHOAL_RETURN_IF_ERROR(session->Load());
   return session;

@@ -16,6 +16,7 @@
 #include "src/pir/engine.h"
 #include "src/pir/sets/family.h"
 #include "src/pir/sets/stream.h"
+#include "src/pir/sets/two_versions.h"
 #include "src/pir/testing/memory_store.h"
 #include "src/pir/testing/records.h"
 
@@ -178,6 +179,80 @@ TEST_F(PianoTest, TheFileTellsTheLastQueryAtMost) {
     EXPECT_EQ(read->Budget(), session->Budget());
     EXPECT_EQ(read->needed(0), Need::kNothing) << "no question is left";
     EXPECT_EQ(again.writes(), 0u);
+  }
+}
+
+// A query reads the parities that it needs, whatever the state has beside them.
+TEST_F(PianoTest, AQueryReadsItsParitiesAlone) {
+  const Records records(3000, 500);
+  const auto server = Serve(records.content());
+  MemoryStore prepared;
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Open(server->setup(), prepared));
+    SHOAL_ASSERT_OK(Prepare(*session, *server, random_).status());
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SetShape shape, SetShapeOf(server->setup()));
+  MemoryStore store(prepared.disk());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Open(server->setup(), store));
+  const uint64_t head = store.bytes_read();
+  EXPECT_EQ(head, store.disk().state.size() - shape.parity_bytes());
+  for (uint64_t i = 1; i < 5; ++i) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*session, *server, 7 * i, random_));
+    EXPECT_EQ(record, records.at(7 * i));
+    EXPECT_EQ(store.bytes_read(), head + i * 3 * 500) << "a hint's, and both of a backup";
+  }
+}
+
+// With a query, its answer, and what came before in a journal.
+TEST_F(PianoTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
+  const Records records(300, 5);
+  const auto server = Serve(records.content());
+  pir::sets::testing::TwoVersions versions;
+  {
+    MemoryStore store;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Open(server->setup(), store));
+    SHOAL_ASSERT_OK(Prepare(*session, *server, random_).status());
+    versions.first = store.disk();
+    for (const uint64_t row : {17, 222, 17}) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch,
+                                 session->Ask({.rows = std::span(&row, 1), .keys = 1}));
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random_));
+      versions.asked = store.disk();
+      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, Answer(*server, requests[0]));
+      const BytesView view = answer;
+      SHOAL_ASSERT_OK(batch->Finish(std::span(&view, 1)));
+      versions.now = store.disk();
+      // Behind the head and the numbers of chunks and queries: row, backup, hint, dummy; then
+      // whether it waits, the coin, whether a hint held the row.
+      const BytesView question = BytesView(versions.asked.state).subspan(106 + 8);
+      Bytes spent = {3}, answered = {4};
+      Append(spent, question.first(18));
+      Append(spent, question.subspan(19, 2));
+      Append(answered, records.at(row));
+      versions.first.records.insert(versions.first.records.end(), {spent, answered});
+    }
+  }
+  pir::sets::testing::ExpectReadAndWithoutQueries(
+      versions, [&](SessionStore& store) { return Open(server->setup(), store); });
+  MemoryStore store(versions.first);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Open(server->setup(), store));
+  for (const uint64_t row : {17, 222, 3}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*session, *server, row, random_));
+    EXPECT_EQ(record, records.at(row));
+  }
+  // Entries that cannot follow are refused.
+  for (size_t i = 0; i < versions.first.records.size(); ++i) {
+    for (const int change : {0, 1, 2}) {
+      MemoryStore::Disk bad = versions.first;
+      if (change == 0) bad.records[i][0] = 9;
+      if (change == 1) bad.records[i].pop_back();
+      if (change == 2)
+        bad.records.insert(bad.records.begin() + static_cast<ptrdiff_t>(i), bad.records[i]);
+      MemoryStore malformed(bad);
+      EXPECT_THAT(Open(server->setup(), malformed),
+                  StatusIs(absl::StatusCode::kDataLoss, "malformed"))
+          << i << " " << change;
+    }
   }
 }
 

@@ -75,8 +75,7 @@ struct Session {
   void PrepareNothing() {
     SecretVector<uint8_t> state = hints->EncodeHead();
     StoreLe<uint32_t>(state.data(), shape.chunks);
-    state.resize(HintTable::StateBytes(shape));
-    SHOAL_CHECK(hints->Decode(state).ok());
+    SHOAL_CHECK(hints->DecodeHead(state).ok());
   }
 
   SetShape shape;

@@ -36,6 +36,10 @@ enum Entry : uint8_t { kHintsCame = 1, kSpent = 2, kAnswered = 3, kJudged = 4 };
 constexpr size_t kJudgedHeadBytes = 4 + 8;
 constexpr size_t kSpentBytes = 1 + 8 + 8 + 4 + 1;
 
+// What is in memory for a hint whatever happens: its set, what it lacks, and the bytes that they
+// were read from.
+constexpr uint64_t kBytesOfSet = 64;
+
 SecretVector<uint8_t> EncodeEntry(Entry entry, BytesView body) {
   SecretVector<uint8_t> out(1 + body.size());
   out[0] = entry;
@@ -56,13 +60,19 @@ class TreeSession final : public Session {
         shape_(parsed.shape),
         answer_bytes_(parsed.answer_bytes),
         reader_(std::move(reader)),
-        journal_(store) {}
+        // Progress, a hint's root and shift, how many hints lack a record, an XOR.
+        journal_(store, 5, 64 + uint64_t{parsed.shape.record_bytes}) {}
 
-  // Takes what the store has.
+  // Takes what the store has. The XORs of a session that can answer stay there: a query reads the
+  // one that it needs.
   absl::Status Load() {
-    const BytesView saved = journal_.saved();
-    if (saved.empty()) return absl::OkStatus();
-    if (saved.size() < kHeadBytes || AsText(saved.first(kIdAt)) != kMagic) return Malformed();
+    const uint64_t bytes = journal_.state_bytes();
+    if (bytes == 0) return CheckRoom();
+    if (bytes < kHeadBytes) return Malformed();
+    SecretVector<uint8_t> head(kHeadBytes);
+    SHOAL_RETURN_IF_ERROR(journal_.Read(0, head));
+    const BytesView saved = head;
+    if (AsText(saved.first(kIdAt)) != kMagic) return Malformed();
     if (AsText(saved.subspan(kTableAt, kIdBytes)) != setup_.table_id()) {
       return absl::FailedPreconditionError(
           "treepir: the session that is kept is of another table; it has to be given up first "
@@ -70,18 +80,29 @@ class TreeSession final : public Session {
     }
     // Another shape: nothing leads there, and nothing is lost that the next state replaces.
     if (!std::ranges::equal(saved.subspan(kShapeAt, kStoredShapeBytes), ShapeBytes())) {
-      return absl::OkStatus();
+      return CheckRoom();
     }
+    SHOAL_RETURN_IF_ERROR(CheckMemory(kBytesOfSet * shape_.hints, "treepir: the sets"));
     Make(Seed(saved.subspan(kKeyAt, kKeyBytes)));
-    if (!hints_->Decode(saved.subspan(kHeadBytes)).ok()) return Malformed();
-    for (const BytesView entry : journal_.appended()) {
-      if (!Redo(entry)) return Malformed();
+    SecretVector<uint8_t> sets(hints_->least_head_bytes());
+    if (bytes < kHeadBytes + sets.size()) return Malformed();
+    SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes, sets));
+    const uint64_t least = sets.size(), all = hints_->HeadBytesOf(sets).value_or(bytes);
+    if (bytes - kHeadBytes < all) return Malformed();
+    sets.resize(all);
+    SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes + least, MutableBytes(sets).subspan(least)));
+    if (!hints_->DecodeHead(sets, bytes - kHeadBytes - all).ok()) return Malformed();
+    if (!hints_->complete() || !journal_.CanChange()) {
+      SHOAL_RETURN_IF_ERROR(CheckRoom());
+      SHOAL_RETURN_IF_ERROR(ReadParities());
     }
+    SHOAL_RETURN_IF_ERROR(journal_.ForEach(
+        [&](BytesView entry) { return Redo(entry) ? absl::OkStatus() : Malformed(); }));
     Digest id;
     std::ranges::copy(saved.subspan(kIdAt, kIdBytes), id.begin());
     if (id != id_) behind_ = id;
     // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
-    return IsReady() && !journal_.appended().empty() ? Save() : absl::OkStatus();
+    return IsReady() && !journal_.CanChange() ? Save() : absl::OkStatus();
   }
 
   const wire::PirSetup& setup() const override { return setup_; }
@@ -98,6 +119,7 @@ class TreeSession final : public Session {
   absl::StatusOr<Request> Prepare(RandomSource& random) override {
     SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
     if (hints_ == nullptr || behind_.has_value()) {
+      SHOAL_RETURN_IF_ERROR(CheckRoom());
       Seed key;
       random.Fill(key.mutable_view());
       behind_.reset();
@@ -161,6 +183,8 @@ class TreeSession final : public Session {
     }
     SHOAL_ASSIGN_OR_RETURN(const std::vector<RowChange> changes,
                            ParseRowChanges(delta.changes, shape_.rows, shape_.record_bytes));
+    // It reaches parities everywhere.
+    SHOAL_RETURN_IF_ERROR(ReadParities());
     setup_ = delta.to;
     id_ = to;
     behind_.reset();
@@ -178,6 +202,33 @@ class TreeSession final : public Session {
   enum class Part { kHints, kOnlineAnswer, kOfflineAnswer };
 
   bool IsReady() const { return hints_ != nullptr && hints_->complete() && !behind_.has_value(); }
+
+  // For all hints with their XORs, what of them is being written, and both answers.
+  absl::Status CheckRoom() const {
+    return CheckMemory(shape_.client_bytes() + uint64_t{TreeHintsOf(shape_)} * shape_.record_bytes +
+                           4 * answer_bytes_,
+                       "treepir: the hints");
+  }
+
+  // All of them, if there are any that are not in memory. They are the state's end.
+  absl::Status ReadParities() {
+    if (hints_ == nullptr || hints_->parities_taken() == 0 || hints_->parities().whole()) {
+      return absl::OkStatus();
+    }
+    SHOAL_RETURN_IF_ERROR(CheckRoom());
+    hints_->parities().MakeWhole();
+    const uint64_t bytes = uint64_t{hints_->parities_taken()} * shape_.record_bytes;
+    return journal_.Read(journal_.state_bytes() - bytes, hints_->parities().all().first(bytes));
+  }
+  // That of one hint, once all are there.
+  absl::Status ReadParityOf(uint32_t hint) {
+    if (hints_->parities().whole()) return absl::OkStatus();
+    SecretVector<uint8_t> parity(shape_.record_bytes);
+    const uint64_t at = journal_.state_bytes() - shape_.parity_bytes();
+    SHOAL_RETURN_IF_ERROR(journal_.Read(at + uint64_t{hint} * shape_.record_bytes, parity));
+    hints_->parities().Put(hint, parity);
+    return absl::OkStatus();
+  }
 
   void Make(Seed key) {
     key_ = std::move(key);
@@ -205,7 +256,7 @@ class TreeSession final : public Session {
     std::ranges::copy(ShapeBytes(), head.begin() + kShapeAt);
     std::ranges::copy(key_.view(), head.begin() + kKeyAt);
     const SecretVector<uint8_t> hints = hints_->EncodeHead();
-    const BytesView parts[] = {head, hints, hints_->parities()};
+    const BytesView parts[] = {head, hints, hints_->taken_parities()};
     return journal_.Save(parts);
   }
   absl::Status Change(std::vector<TreeHints::Place> places) {
@@ -213,7 +264,9 @@ class TreeSession final : public Session {
     for (TreeHints::Place& place : places) {
       patches.Add(kHeadBytes + place.at, std::move(place.bytes));
     }
-    return journal_.Change(patches.get(), [&] { return Save(); });
+    SHOAL_RETURN_IF_ERROR(journal_.Change(patches.get(), [&] { return Save(); }));
+    hints_->parities().Forget();
+    return absl::OkStatus();
   }
   // The query is there before it is sent.
   absl::Status Spend() {
@@ -272,6 +325,7 @@ class TreeSession final : public Session {
   // Ends the query on its way with its answers.
   absl::Status Finish(BytesView online, BytesView offline, MutableBytes record) {
     const uint32_t hint = hints_->asked()->hint;
+    SHOAL_RETURN_IF_ERROR(ReadParityOf(hint));
     // False if no hint held the row: then the record is zeros, which no party signed.
     if (reader_ == nullptr) {
       SHOAL_RETURN_IF_ERROR(hints_->Finish(online, offline, record).status());
@@ -288,8 +342,11 @@ class TreeSession final : public Session {
   // What a record was tells the hints.
   absl::Status Judge(const TreeHints::Question& question, BytesView record, bool right) {
     SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    if (hints_->HintsToJudge(question, right).empty()) return absl::OkStatus();
     // How many hints are without a record is another number now, and hints' places are others.
-    return hints_->Judge(question, record, right).empty() ? absl::OkStatus() : Save();
+    SHOAL_RETURN_IF_ERROR(ReadParities());
+    hints_->Judge(question, record, right);
+    return Save();
   }
 
   wire::PirSetup setup_;
@@ -401,12 +458,6 @@ absl::StatusOr<std::unique_ptr<Batch>> TreeSession::Ask(const Wanted& wanted) {
 absl::StatusOr<std::unique_ptr<Session>> OpenTreeSession(const wire::PirSetup& setup,
                                                          SessionStore* store) {
   SHOAL_ASSIGN_OR_RETURN(const TreeSetup parsed, ParseTreeSetup(setup));
-  const TreeShape& shape = parsed.shape;
-  // Beside the hints, what of them is being written, and both answers.
-  SHOAL_RETURN_IF_ERROR(CheckMemory(shape.client_bytes() +
-                                        uint64_t{TreeHintsOf(shape)} * shape.record_bytes +
-                                        4 * parsed.answer_bytes,
-                                    "treepir: the hints"));
   std::unique_ptr<rlwe::SmallClient> reader;
   if (parsed.reader.has_value()) {
     SHOAL_ASSIGN_OR_RETURN(reader, rlwe::SmallClient::Create(*parsed.reader));

@@ -239,7 +239,7 @@ TreeHints::TreeHints(const TreeShape& shape, const TreeSource* source)
       source_(*source),
       roots_(shape.hints),
       shifts_(shape.hints),
-      parities_(shape.parity_bytes()),
+      parities_(shape.hints, shape.record_bytes),
       lacks_(shape.hints, kNoRow),
       made_by_(shape.hints) {
   SHOAL_CHECK(CheckTreeShape(shape).ok());
@@ -254,7 +254,9 @@ absl::Status TreeHints::TakeParities(BytesView parities) {
                      shape_.hints - taken_, " of ", shape_.record_bytes, " bytes are missing"));
   }
   if (count == 0) return absl::OkStatus();
-  std::ranges::copy(parities, MutableParityOf(taken_).begin());
+  if (taken_ == 0) parities_.MakeWhole();
+  std::ranges::copy(parities,
+                    parities_.all().subspan(taken_ * uint64_t{shape_.record_bytes}).begin());
   taken_ += static_cast<uint32_t>(count);
   return absl::OkStatus();
 }
@@ -411,24 +413,28 @@ void TreeHints::ReplaceSet(const Question& question) {
   made_by_[question.hint] = Select(held, question.query + 1, made_by_[question.hint]);
 }
 
-std::vector<uint32_t> TreeHints::Judge(const Question& question, BytesView record, bool right) {
-  SHOAL_CHECK(record.size() == shape_.record_bytes);
-  std::vector<uint32_t> changed;
-  const auto add = [&](uint32_t hint, uint64_t lacks) {
-    const MutableBytes parity = MutableParityOf(hint);
-    for (size_t i = 0; i < parity.size(); ++i) parity[i] ^= record[i];
-    lacks_[hint] = lacks;
-    changed.push_back(hint);
-  };
+std::vector<uint32_t> TreeHints::HintsToJudge(const Question& question, bool right) const {
+  std::vector<uint32_t> hints;
   if (right) {
     for (uint32_t hint = 0; hint < shape_.hints; ++hint) {
-      if (lacks_[hint] == question.row) add(hint, kNoRow);
+      if (lacks_[hint] == question.row) hints.push_back(hint);
     }
   } else if (question.held && made_by_[question.hint] == question.query + 1 &&
              lacks_[question.hint] == kNoRow) {
-    add(question.hint, question.row);
+    hints.push_back(question.hint);
   }
-  return changed;
+  return hints;
+}
+
+std::vector<uint32_t> TreeHints::Judge(const Question& question, BytesView record, bool right) {
+  SHOAL_CHECK(record.size() == shape_.record_bytes);
+  std::vector<uint32_t> hints = HintsToJudge(question, right);
+  for (const uint32_t hint : hints) {
+    const MutableBytes parity = MutableParityOf(hint);
+    for (size_t i = 0; i < parity.size(); ++i) parity[i] ^= record[i];
+    lacks_[hint] = right ? kNoRow : question.row;
+  }
+  return hints;
 }
 
 absl::Status TreeHints::RedoJudge(uint32_t hint, uint64_t lacks, BytesView parity) {
@@ -439,10 +445,6 @@ absl::Status TreeHints::RedoJudge(uint32_t hint, uint64_t lacks, BytesView parit
   std::ranges::copy(parity, MutableParityOf(hint).begin());
   lacks_[hint] = lacks;
   return absl::OkStatus();
-}
-
-BytesView TreeHints::ParityOf(uint32_t hint) const {
-  return BytesView(parities_).subspan(uint64_t{hint} * shape_.record_bytes, shape_.record_bytes);
 }
 
 absl::Status TreeHints::Redo(const Question& question) {
@@ -559,17 +561,23 @@ std::vector<TreeHints::Place> TreeHints::PlacesOf(uint32_t hint) const {
   return places;
 }
 
-BytesView TreeHints::parities() const {
-  return BytesView(parities_).first(uint64_t{taken_} * shape_.record_bytes);
+uint64_t TreeHints::least_head_bytes() const { return kRootsAt + roots_.size() * (kBlock + 4) + 4; }
+
+std::optional<uint64_t> TreeHints::HeadBytesOf(BytesView least) const {
+  SHOAL_CHECK(least.size() == least_head_bytes());
+  const auto lacking = LoadLe<uint32_t>(&least[least.size() - 4]);
+  if (lacking > shape_.hints) return std::nullopt;
+  return least.size() + lacking * kLackingBytes;
 }
 
-absl::Status TreeHints::Decode(BytesView state) {
+absl::Status TreeHints::DecodeHead(BytesView state, uint64_t parity_bytes) {
   const auto damaged = [] { return absl::DataLossError("tree sets: a state that is malformed"); };
-  const size_t lacking_at = kRootsAt + roots_.size() * (kBlock + 4);
-  if (state.size() < lacking_at + 4) return damaged();
+  const size_t lacking_at = least_head_bytes() - 4;
+  if (state.size() < least_head_bytes() ||
+      HeadBytesOf(state.first(least_head_bytes())) != state.size()) {
+    return damaged();
+  }
   const auto lacking = LoadLe<uint32_t>(&state[lacking_at]);
-  const size_t head_bytes = lacking_at + 4 + lacking * kLackingBytes;
-  if (lacking > shape_.hints || state.size() < head_bytes) return damaged();
   const auto queries = LoadLe<uint64_t>(state.data());
   const auto taken = LoadLe<uint32_t>(&state[8]);
   const uint8_t waits = state[12], held = state[kQuestionAt + 12];
@@ -577,8 +585,7 @@ absl::Status TreeHints::Decode(BytesView state) {
                              .query = queries - 1,
                              .hint = LoadLe<uint32_t>(&state[kQuestionAt + 8]),
                              .held = held == 1};
-  const BytesView parities = state.subspan(head_bytes);
-  bool fits = taken <= shape_.hints && parities.size() == uint64_t{taken} * shape_.record_bytes &&
+  bool fits = taken <= shape_.hints && parity_bytes == uint64_t{taken} * shape_.record_bytes &&
               waits <= 1 && held <= 1 && question.row < shape_.rows &&
               question.hint < shape_.hints && queries <= kMaxQueries &&
               (queries == 0 || taken == shape_.hints) && (waits == 0 || queries > 0);
@@ -604,7 +611,6 @@ absl::Status TreeHints::Decode(BytesView state) {
   if (waits == 1) asked_ = question;
   std::copy_n(roots, roots_.size() * kBlock, DataOf(std::span(roots_)));
   for (size_t i = 0; i < shifts_.size(); ++i) shifts_[i] = LoadLe<uint32_t>(shifts + 4 * i);
-  std::ranges::copy(parities, parities_.begin());
   std::ranges::fill(lacks_, kNoRow);
   std::ranges::fill(made_by_, uint64_t{0});
   for (size_t i = 0; i < lacking; ++i) lacks_[hint_at(i)] = lacked_at(i);

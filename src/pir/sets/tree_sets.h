@@ -42,6 +42,7 @@
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
 #include "src/parallel/thread_pool.h"
+#include "src/pir/sets/parities.h"
 #include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/tree_kernel.h"
 
@@ -211,7 +212,7 @@ class TreeHints {
   absl::Status AskAgain(MutableBytes online, MutableBytes offline) const;
   // Takes both answers, writes the record, and replaces the hint. False if no hint held the row:
   // then zeros are written. INVALID_ARGUMENT unless there are answer_bytes of each, and
-  // FAILED_PRECONDITION if no query waits; then nothing changed.
+  // FAILED_PRECONDITION if no query waits; then nothing changed. Needs the question's hint's XOR.
   absl::StatusOr<bool> Finish(BytesView online, BytesView offline, MutableBytes record);
   // The same with what the answers have for the row's chunk, record_bytes of each, where that was
   // read without the rest.
@@ -221,15 +222,16 @@ class TreeHints {
   // not, the hint that was made with it is without the row's record from now on: it has what the
   // offline server sent, and whatever spoilt the record is out of it. A record that is right is
   // added to all hints that are without it. Returns the hints that changed. Sets stay as they are:
-  // no later query depends on this.
+  // no later query depends on this. Needs the XORs of those that change.
   std::vector<uint32_t> Judge(const Question& question, BytesView record, bool right);
+  std::vector<uint32_t> HintsToJudge(const Question& question, bool right) const;
   // The row whose record the XOR of a hint is without, or kNoRow.
   static constexpr uint64_t kNoRow = ~uint64_t{0};
   uint64_t LackedBy(uint32_t hint) const { return lacks_[hint]; }
 
   // For a journal: Ask and Finish as they were. `parity` is what ParityOf(asked()->hint) was after
   // Finish. INVALID_ARGUMENT if that cannot follow; then nothing changed.
-  BytesView ParityOf(uint32_t hint) const;
+  BytesView ParityOf(uint32_t hint) const { return parities_.At(hint); }
   absl::Status Redo(const Question& question);
   absl::Status RedoFinish(BytesView parity);
   // What Judge made of a hint.
@@ -241,7 +243,14 @@ class TreeHints {
 
   // The state is the head and behind it the XORs that were taken. All of it is secret.
   SecretVector<uint8_t> EncodeHead() const;
-  BytesView parities() const;
+  BytesView taken_parities() const {
+    return taken_ == 0 ? BytesView()
+                       : parities_.all().first(uint64_t{taken_} * shape_.record_bytes);
+  }
+  // The XORs. They are in memory from the first that was taken on. Hints that were read back have
+  // none until their owner makes them whole, or puts those there that a call needs.
+  const Parities& parities() const { return parities_; }
+  Parities& parities() { return parities_; }
   // Where a query changes the state, and to what: all places of `hint`, and those that every query
   // changes. As many bytes whatever it was, but for the number of hints that are without a record.
   struct Place {
@@ -251,8 +260,13 @@ class TreeHints {
   std::vector<Place> PlacesOf(uint32_t hint) const;
   // What every query changes, whose place is the state's beginning.
   SecretVector<uint8_t> EncodeProgress() const;
-  // DATA_LOSS if that is no state of this shape; then nothing changed.
-  absl::Status Decode(BytesView state);
+  // Takes the head of a state; `parity_bytes` are behind it. DATA_LOSS if that is no state of this
+  // shape; then nothing changed.
+  absl::Status DecodeHead(BytesView head, uint64_t parity_bytes);
+  // How long the head of a state is whose first least_head_bytes() these are (checked); nothing if
+  // that is none.
+  uint64_t least_head_bytes() const;
+  std::optional<uint64_t> HeadBytesOf(BytesView least) const;
 
  private:
   struct Set {
@@ -261,10 +275,7 @@ class TreeHints {
     ~Set();
   };
   TreeHints(const TreeHints&) = default;
-  MutableBytes MutableParityOf(uint32_t hint) {
-    return MutableBytes(parities_).subspan(uint64_t{hint} * shape_.record_bytes,
-                                           shape_.record_bytes);
-  }
+  MutableBytes MutableParityOf(uint32_t hint) { return parities_.At(hint); }
   // From the number of hints that are without a record on.
   SecretVector<uint8_t> EncodeLacking() const;
   Set DrawOne(uint64_t set) const;
@@ -279,7 +290,7 @@ class TreeHints {
   const TreeSource& source_;
   SecretVector<TreeBlock> roots_;
   SecretVector<uint32_t> shifts_;
-  SecretVector<uint8_t> parities_;
+  Parities parities_;
   // Of each hint: the row whose record it is without; and the number of the query that made it, in
   // this process, plus 1.
   SecretVector<uint64_t> lacks_, made_by_;

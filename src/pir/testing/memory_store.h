@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/base/secret.h"
 #include "src/pir/engine.h"
 
 namespace shoal::pir::testing {
@@ -27,15 +29,23 @@ class MemoryStore final : public SessionStore {
   };
 
   MemoryStore() = default;
-  explicit MemoryStore(Disk disk) : disk_(std::move(disk)) {
-    found_ = disk_;
-    for (const Bytes& record : found_.records) views_.push_back(record);
-  }
+  explicit MemoryStore(Disk disk) : disk_(std::move(disk)) {}
   MemoryStore(const MemoryStore&) = delete;
   MemoryStore& operator=(const MemoryStore&) = delete;
 
-  BytesView saved() const override { return found_.state; }
-  std::span<const BytesView> appended() const override { return views_; }
+  uint64_t state_bytes() const override { return disk_.state.size(); }
+  uint64_t records() const override { return disk_.records.size(); }
+  absl::Status Read(uint64_t at, MutableBytes out) const override {
+    SHOAL_CHECK(at <= disk_.state.size() && out.size() <= disk_.state.size() - at);
+    bytes_read_ += out.size();
+    std::copy_n(disk_.state.begin() + static_cast<ptrdiff_t>(at), out.size(), out.begin());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<SecretVector<uint8_t>> ReadRecord(uint64_t number) const override {
+    SHOAL_CHECK(number < disk_.records.size());
+    const Bytes& record = disk_.records[number];
+    return SecretVector<uint8_t>(record.begin(), record.end());
+  }
   absl::Status SaveParts(std::span<const BytesView> parts) override {
     Disk next;
     for (const BytesView part : parts) shoal::Append(next.state, part);
@@ -61,6 +71,8 @@ class MemoryStore final : public SessionStore {
 
   const Disk& disk() const { return disk_; }
   uint64_t writes() const { return writes_; }
+  // Of the state.
+  uint64_t bytes_read() const { return bytes_read_; }
   // From so many more writes on, all fail. The first of them is durable all the same, or is not.
   void KillAfter(uint64_t writes, bool durable) {
     kill_at_ = writes_ + writes;
@@ -71,14 +83,11 @@ class MemoryStore final : public SessionStore {
   absl::Status Write(Disk next) {
     const uint64_t write = writes_++;
     if (write < kill_at_ || (write == kill_at_ && durable_)) disk_ = std::move(next);
-    if (write >= kill_at_) return absl::UnavailableError("killed");
-    found_ = {};
-    views_.clear();
-    return absl::OkStatus();
+    return write >= kill_at_ ? absl::UnavailableError("killed") : absl::OkStatus();
   }
 
-  Disk disk_, found_;
-  std::vector<BytesView> views_;
+  Disk disk_;
+  mutable uint64_t bytes_read_ = 0;
   uint64_t writes_ = 0, kill_at_ = ~uint64_t{0};
   bool durable_ = false;
 };

@@ -87,7 +87,9 @@ class XorSession final : public Session {
  public:
   XorSession(wire::PirSetup setup, SessionStore* store)
       : setup_(std::move(setup)), store_(*store), id_(SetupId(setup_)) {
-    const BytesView saved = store_.saved();
+    SecretVector<uint8_t> state(store_.state_bytes());
+    SHOAL_CHECK(store_.Read(0, state).ok());
+    const BytesView saved = state;
     if (saved.size() >= id_.size() && std::ranges::equal(saved.first(id_.size()), id_) &&
         (saved.size() - id_.size()) % HintBytes() == 0) {
       hints_.assign(saved.begin() + static_cast<ptrdiff_t>(id_.size()), saved.end());
