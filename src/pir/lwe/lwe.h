@@ -6,7 +6,7 @@
 //
 // The paper has sigma = 6.4 and the largest p that still decrypts correctly. A kernel for bytes
 // needs p = 256, which leaves room. The room is spent on a wider error (experiments/lwe/estimate.py
-// puts the paper's parameters at 123 bits and these at 135), on small secrets, and on sending hints
+// puts the paper's parameters at 121 bits and these at 133), on small secrets, and on sending hints
 // and answers without their low bits.
 #ifndef SHOAL_SRC_PIR_LWE_LWE_H_
 #define SHOAL_SRC_PIR_LWE_LWE_H_
