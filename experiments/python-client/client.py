@@ -5,10 +5,11 @@ Takes slots in a round, asks keys, verifies the answers, prints "key TAB value",
 "key TAB (not known until the next term)". It keeps no state: every run draws new secrets, and nothing is repeated after a failure. It knows the
 hashed layout alone. Needs protoc and scripts/setup --test.
 """
-import argparse, hashlib, pathlib, secrets, socket, ssl, struct, subprocess, sys, tempfile, time
+import argparse, hashlib, hmac, pathlib, secrets, socket, ssl, struct, subprocess, sys, tempfile, time
 
 import row_versions
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 from google.protobuf import text_format
 from py_ecc.bls.g2_primitives import subgroup_check
 from py_ecc.bls.hash_to_curve import hash_to_G1
@@ -19,6 +20,7 @@ from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 P = 2**31 - 1
 SUITE = "hpke-x25519-sha256-chacha20poly1305"
 UNKNOWN = "unknown"  # no value is text
+ANSWER_TAG = 16  # bytes
 OPEN_FOR_ONIONS, OPEN_FOR_QUERIES, ANSWERED = 1, 3, 5  # round states
 OUT_OF_TERMS_S = 60  # for so long a lookup that is made once enters no round with a term
 
@@ -211,10 +213,22 @@ def build_submission(header, round_id, count):
         seeds[i].insert(0, context.export(b"slot" + struct.pack("<I", i), 32))
     return submission, seeds
 
-def unmask(answer, seeds, round_id):
-    for seed in seeds:
+def mask_by_all(answer, seeds, ids):
+    """What the parties, the last one first, make of row and signature: masked, and with party 1's tag."""
+    masked, tag = answer, b""
+    for seed, round_id in reversed(list(zip(seeds, ids))):
+        masked = chacha20(seed, round_id, 1, masked)
+        key = chacha20(seed, round_id, 1 + -(-len(answer) // 64), bytes(32))
+        tag = Poly1305.generate_tag(key, masked + tag)
+    return masked + tag
+
+def unmask(tagged, seeds, ids):
+    """Row and signature, or nothing where the answer was altered on its way: its tag is wrong. `ids` has
+    for each party what its seed expands with: the round's id, or the masks id of a refresh."""
+    answer = tagged[:-ANSWER_TAG]
+    for seed, round_id in zip(seeds, ids):
         answer = chacha20(seed, round_id, 1, answer)
-    return answer
+    return answer if hmac.compare_digest(mask_by_all(answer, seeds, ids), tagged) else None
 
 def verify_deployment(deployment, pins, certificate):
     roster, manifest, now = deployment.roster.roster, deployment.manifest.manifest, time.time()
@@ -281,6 +295,7 @@ def verify_rows(manifest, aggregate, versions, rows, answers, wanted):
     verified = {}
     for row, answer in zip(rows, answers):
         if row in wanted:
+            require(answer is not None, "an answer was altered on its way")
             message = transcript("shoal row v2", manifest.table_id, row, *versions[row], answer[:-48])
             verify(f"row {row}", aggregate, message, answer[-48:])
             verified[row] = answer[:-48]
@@ -310,14 +325,15 @@ def look_up(frontend, pins, keys, pad, term=None):
     frontend.call(21, "SubmitQueries", tallies=struct.pack(f"<{count}I", *tallies), **used)
     wait_for(frontend, round_id, ANSWERED)
     answers = frontend.call(22, "FetchAnswers", **used).answers
-    require(len(answers) == count * header.answer_bytes, "another number of answers")
+    size = header.answer_bytes + ANSWER_TAG
+    require(len(answers) == count * size, "another number of answers")
 
     # From here on nothing is sent, whatever the answers are.
     if term is not None:
         term.update(header=header, round_id=round_id, slots=used["slots"], rows=rows, wanted=wanted,
                     seeds=seeds, manifest=manifest)
-    size = header.answer_bytes
-    plain = [unmask(answers[i * size:(i + 1) * size], seeds[i], round_id) for i in range(count)]
+    ids = [round_id] * len(header.onion_keys)
+    plain = [unmask(answers[i * size:(i + 1) * size], seeds[i], ids) for i in range(count)]
     verified = verify_rows(manifest, aggregate, versions, rows, plain, wanted)
     return [find(manifest, verified[row_of(manifest, placement, key)], key) for key in keys]
 

@@ -44,14 +44,10 @@ def fetch_refresh(frontend, pins, term, last):
     tokens = b"".join(chacha20(s[0], masks[0], 0, bytes(16)) for s in seeds)
     answers = frontend.call(26, "FetchRefresh", round_id=term["round_id"], number=header.number,
                             slots=term["slots"], tokens=tokens).answers
-    size = round_header.answer_bytes
+    size = round_header.answer_bytes + client.ANSWER_TAG
     require(len(answers) == size * len(seeds), "another number of answers")
-    plain = []
-    for i, of_slot in enumerate(seeds):
-        answer = answers[i * size:(i + 1) * size]
-        for seed, mask in zip(of_slot, masks):
-            answer = chacha20(seed, mask, 1, answer)
-        plain.append(answer)
+    plain = [client.unmask(answers[i * size:(i + 1) * size], of_slot, masks)
+             for i, of_slot in enumerate(seeds)]
     rows = client.verify_rows(manifest, aggregate, versions, term["rows"], plain, term["wanted"])
     return header.number, manifest, rows
 

@@ -612,16 +612,19 @@ absl::StatusOr<std::unique_ptr<ByteSource>> AnswerAt(const PracticeRound& round,
 
 void CheckAnswers(const Sizes& sizes, const Party& front, const Party& back, BytesView table) {
   const size_t answer_bytes = sizes.row_bytes + 48;
+  const size_t tagged_bytes = sharing::TaggedBytes(answer_bytes);
   for (const auto& machine : front) {
     const OnlineMaterial& material = machine->material;
-    SHOAL_CHECK(machine->returned.size() == material.positions * answer_bytes);
+    SHOAL_CHECK(machine->returned.size() == material.positions * tagged_bytes);
     for (uint32_t i = 0; i < material.positions; ++i) {
       const MutableBytes answer =
-          MutableBytes(machine->returned).subspan(i * answer_bytes, answer_bytes);
-      sharing::XorMask(material.seed(i), {}, answer);
-      sharing::XorMask(SeedAt(back, material.target[i]), {}, answer);
+          MutableBytes(machine->returned).subspan(i * tagged_bytes, tagged_bytes);
+      const sharing::AnswerSeed seeds[] = {{material.seed(i), {}},
+                                           {SeedAt(back, material.target[i]), {}}};
+      SHOAL_CHECK(sharing::UnmaskAnswer(seeds, answer));
       const size_t row = RowOf(material.first_position + i, sizes.rows);
-      SHOAL_CHECK(std::ranges::equal(answer, table.subspan(row * answer_bytes, answer_bytes)));
+      SHOAL_CHECK(std::ranges::equal(answer.first(answer_bytes),
+                                     table.subspan(row * answer_bytes, answer_bytes)));
     }
   }
 }
@@ -679,7 +682,9 @@ int MeasureOnline(const Sizes& sizes) {
     for (const auto& machine : front) {
       links.push_back(std::make_unique<shoald::RemoteLink>(
           to, &backends.senders(),
-          [&](const Digest&) -> absl::StatusOr<uint64_t> { return answer_bytes; },
+          [&](const Digest&) -> absl::StatusOr<uint64_t> {
+            return sharing::TaggedBytes(answer_bytes);
+          },
           std::chrono::hours(1), 0, &machine->spools));
     }
     // The connections are made in a round's offline stage, by the list.

@@ -112,6 +112,7 @@ int Main(const Sizes& sizes) {
   const auto noise = static_cast<uint64_t>(sizes.noise * static_cast<double>(sizes.rows));
   const uint64_t next = n + noise;
   const size_t answer_bytes = sizes.row_bytes + 48;
+  const size_t tagged_bytes = sharing::TaggedBytes(answer_bytes);
   const auto distribution = *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
                                                           .epsilon = 0.1,
                                                           .delta = 1e-6,
@@ -144,14 +145,14 @@ int Main(const Sizes& sizes) {
       front.noise[k] = {place[n + k], static_cast<uint32_t>(random.Below(1 << 30))};
     }
   }
-  // The last step of the offline stage: shares, and masks where there is room.
+  // The last step of the offline stage: shares, and pads where there is room.
   SpoolPlace nowhere(sizes.spool_directory, 0);
   const std::shared_ptr<Arena> arena =
       *Arena::Reserve(sizes.masks_ready != 0 ? &spools : &nowhere, 0, 0, "a benchmark");
   Arena& room = *arena;
   SHOAL_CHECK(MakeReady(first, room, resources, front).ok() &&
               MakeReady(last, room, resources, back).ok());
-  const bool ready = front.masks.size() > 0 && back.masks.size() > 0;
+  const bool ready = front.pads.size() > 0 && back.pads.size() > 0;
   Bytes table(sizes.rows * answer_bytes);
   random.Fill(table);
   const auto row_of = [&](uint64_t i) {
@@ -192,8 +193,9 @@ int Main(const Sizes& sizes) {
       encoded = wire::EncodeQueryBatch(batch, static_cast<uint32_t>(n));
     }
     const auto dn = static_cast<double>(n), dnext = static_cast<double>(next);
-    const auto answer = static_cast<double>(answer_bytes);
-    const double mask = ready ? answer : 32;  // or else its seed
+    const auto answer = static_cast<double>(tagged_bytes);
+    const double mask =
+        ready ? static_cast<double>(sharing::PadBytes(answer_bytes)) : 32;  // a seed
     wire::QueryBatch queries;
     Forwarding forwarding;
     front.forward_memory = *ForwardMemory::MakeReady(front.next_positions, room, pool);
@@ -210,7 +212,7 @@ int Main(const Sizes& sizes) {
       });
     }
     // Answers as they would come from a socket, in memory or in a file.
-    Spool sent = *spools.Create(next * answer_bytes);
+    Spool sent = *spools.Create(next * tagged_bytes);
     {
       // Shares, tallies, masks and rows in; answers out.
       Stage stage("answers, party 2", next, dnext * (8 + 4 + mask + 2 * answer), bandwidth);
@@ -235,7 +237,7 @@ int Main(const Sizes& sizes) {
       }
       stage.Do([&] { digest.Finish(); });
     }
-    Spool returned = *spools.Create(n * answer_bytes);
+    Spool returned = *spools.Create(n * tagged_bytes);
     std::unique_ptr<ByteSource> back_in_order;
     {
       // Answers in, to their places; those of clients, with masks, in again; and out.
@@ -275,18 +277,16 @@ int Main(const Sizes& sizes) {
       Stage stage("wiping, party 1", next, dnext * answer, bandwidth);
       stage.Do([&] { back_in_order.reset(); });
     }
-    // Clients remove both masks, which leaves the row.
+    // Clients remove both masks and compare the tag, which leaves the row.
     pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
       const size_t count = end - begin;
-      Bytes answers(count * answer_bytes);
-      SHOAL_CHECK(returned.Read(begin * answer_bytes, answers).ok());
-      std::vector<uint32_t> mine(count), there(count);
-      for (size_t i = 0; i < count; ++i) {
-        mine[i] = static_cast<uint32_t>(begin + i);
-        there[i] = front.target[begin + i];
+      Bytes tagged(count * tagged_bytes), answers(count * answer_bytes), seeds;
+      SHOAL_CHECK(returned.Read(begin * tagged_bytes, tagged).ok());
+      for (size_t i = begin; i < end; ++i) {
+        Append(seeds, front.seed(static_cast<uint32_t>(i)));
+        Append(seeds, back.seed(front.target[i]));
       }
-      sharing::XorMasks(front.seeds.data(), mine, {}, answer_bytes, answers);
-      sharing::XorMasks(back.seeds.data(), there, {}, answer_bytes, answers);
+      sharing::UnmaskAnswers(seeds, std::vector<Digest>(2), answer_bytes, tagged, answers);
       for (size_t i = 0; i < count; ++i) {
         SHOAL_CHECK(
             std::equal(answers.begin() + static_cast<ptrdiff_t>(i * answer_bytes),

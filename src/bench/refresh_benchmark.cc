@@ -21,6 +21,7 @@
 #include "src/bench/options.h"
 #include "src/parallel/thread_pool.h"
 #include "src/server/practice_term.h"
+#include "src/sharing/sharing.h"
 #include "src/storage/memory.h"
 #include "src/storage/spool.h"
 
@@ -106,9 +107,9 @@ int Main(const Sizes& sizes) {
     report("refresh, both parties", n + next, wall, cpu);
     walls.push_back(wall.Seconds());
     cpus.push_back(cpu.Seconds());
-    Bytes answer(answer_bytes);
+    Bytes answer(sharing::TaggedBytes(answer_bytes));
     for (uint64_t slot = 0; slot < checked; ++slot) {
-      SHOAL_CHECK(shown.Read(slot * answer_bytes, answer).ok());
+      SHOAL_CHECK(shown.Read(slot * answer.size(), answer).ok());
       SHOAL_CHECK((*term)->TakesRow(slot, answer, tags));
     }
   }

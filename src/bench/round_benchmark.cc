@@ -19,6 +19,7 @@
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/practice_round.h"
+#include "src/sharing/batch.h"
 #include "src/sharing/sharing.h"
 #include "src/wire/query_batch.h"
 
@@ -87,20 +88,20 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   double total = 0;
   for (double cpu : offline_cpu) total += cpu;
   std::printf("# offline: %.2f s of processor time over all parties\n", total);
-  uint64_t state_bytes = 0, mask_bytes = 0, forward_bytes = 0, positions = 0;
+  uint64_t state_bytes = 0, pad_bytes = 0, forward_bytes = 0, positions = 0;
   for (const OnlineMaterial& material : materials) {
     state_bytes += material.seeds.size() + sizeof(sharing::QueryShare) * material.shares.size() +
                    4 * material.target.size() + 8 * material.noise.size();
-    mask_bytes += material.masks.size();
+    pad_bytes += material.pads.size();
     forward_bytes += ForwardMemory::kPositionBytes * material.forward_memory.positions() +
                      wire::MaxQueryBatchBytes(material.forward_memory.positions());
     positions += material.positions;
   }
   std::printf(
-      "# state at rest: %.1f bytes a position; masks made ahead of time %.1f; to forward queries "
+      "# state at rest: %.1f bytes a position; pads made ahead of time %.1f; to forward queries "
       "in %.1f\n",
       static_cast<double>(state_bytes) / static_cast<double>(positions),
-      static_cast<double>(mask_bytes) / static_cast<double>(positions),
+      static_cast<double>(pad_bytes) / static_cast<double>(positions),
       static_cast<double>(forward_bytes) / static_cast<double>(positions));
 
   // The queries.
@@ -160,11 +161,10 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   std::printf("# online: %.3f s wall, %.3f s of processor time over all parties\n",
               online.wall.Seconds(), online.cpu.Seconds());
 
+  Bytes rows_of_all(queries * answer_bytes);
+  sharing::UnmaskAnswers(seeds, std::vector<Digest>(parties), answer_bytes, answers, rows_of_all);
   for (uint64_t i = 0; i < queries; ++i) {
-    const MutableBytes mine = MutableBytes(answers).subspan(i * answer_bytes, answer_bytes);
-    for (uint32_t j = 0; j < parties; ++j) {
-      sharing::XorMask(BytesView(seeds).subspan((i * parties + j) * 32, 32), {}, mine);
-    }
+    const BytesView mine = BytesView(rows_of_all).subspan(i * answer_bytes, answer_bytes);
     SHOAL_CHECK(std::equal(mine.begin(), mine.end(), table.begin() + row_of(i) * answer_bytes));
   }
   std::printf("# all %lu answers are right; peak memory %lu MiB\n", queries,

@@ -36,13 +36,13 @@ absl::StatusOr<int> OpenUnnamed() {
 }  // namespace
 
 AnswerSpool::AnswerSpool(std::string path, int fd, const Digest& round_id, size_t count,
-                         size_t answer_bytes, size_t piece_bytes)
+                         size_t tagged_bytes, size_t piece_bytes)
     : path_(std::move(path)),
       fd_(fd),
       round_id_(round_id),
       count_(count),
-      answer_bytes_(answer_bytes),
-      per_piece_(std::max<size_t>(1, piece_bytes / answer_bytes)),
+      tagged_bytes_(tagged_bytes),
+      per_piece_(std::max<size_t>(1, piece_bytes / tagged_bytes)),
       has_(pieces()),
       missing_(pieces()) {}
 
@@ -63,7 +63,7 @@ AnswerSpool::~AnswerSpool() { ::close(fd_); }
 
 absl::StatusOr<std::unique_ptr<AnswerSpool>> AnswerSpool::Open(const std::string& path,
                                                                const Digest& round_id, size_t count,
-                                                               size_t answer_bytes,
+                                                               size_t tagged_bytes,
                                                                size_t piece_bytes) {
   int fd = -1;
   if (path.empty()) {
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<AnswerSpool>> AnswerSpool::Open(const std::string
   }
   std::unique_ptr<AnswerSpool> spool(
       new AnswerSpool(path.empty() ? "the answers' temporary file" : path, fd, round_id, count,
-                      answer_bytes, piece_bytes));
+                      tagged_bytes, piece_bytes));
   struct stat info;
   if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, path);
   if ((info.st_mode & 077) != 0) {
@@ -90,14 +90,14 @@ size_t AnswerSpool::CountOf(size_t piece) const {
 }
 
 uint64_t AnswerSpool::OffsetOf(size_t piece) const {
-  return uint64_t{piece} * (per_piece_ * answer_bytes_ + sizeof(Digest));
+  return uint64_t{piece} * (per_piece_ * tagged_bytes_ + sizeof(Digest));
 }
 
 Digest AnswerSpool::DigestOf(size_t piece, BytesView answers) const {
   return Transcript("shoal client answers v1")
       .Blob(round_id_)
       .U64(piece)
-      .U64(answer_bytes_)
+      .U64(tagged_bytes_)
       .Blob(answers)
       .Finish();
 }
@@ -105,7 +105,7 @@ Digest AnswerSpool::DigestOf(size_t piece, BytesView answers) const {
 absl::Status AnswerSpool::FindPieces() {
   Bytes content;
   for (size_t piece = 0; piece < pieces(); ++piece) {
-    const size_t bytes = CountOf(piece) * answer_bytes_;
+    const size_t bytes = CountOf(piece) * tagged_bytes_;
     content.resize(bytes + sizeof(Digest));
     const absl::Status read = ReadAt(OffsetOf(piece), content);
     if (absl::IsOutOfRange(read)) break;  // the file ends here
@@ -120,7 +120,7 @@ absl::Status AnswerSpool::FindPieces() {
 }
 
 absl::Status AnswerSpool::Put(size_t piece, BytesView answers) {
-  SHOAL_CHECK(answers.size() == CountOf(piece) * answer_bytes_ && !has_[piece]);
+  SHOAL_CHECK(answers.size() == CountOf(piece) * tagged_bytes_ && !has_[piece]);
   SHOAL_RETURN_IF_ERROR(WriteAt(OffsetOf(piece), answers));
   SHOAL_RETURN_IF_ERROR(WriteAt(OffsetOf(piece) + answers.size(), DigestOf(piece, answers)));
   has_[piece] = 1;
@@ -133,10 +133,10 @@ absl::Status AnswerSpool::Read(size_t first, MutableBytes answers) const {
     const size_t piece = first / per_piece_;
     const size_t within = first - FirstOf(piece);
     SHOAL_CHECK(piece < pieces() && has_[piece]);
-    const size_t count = std::min(CountOf(piece) - within, answers.size() / answer_bytes_);
+    const size_t count = std::min(CountOf(piece) - within, answers.size() / tagged_bytes_);
     SHOAL_CHECK(count > 0);
-    const MutableBytes part = answers.first(count * answer_bytes_);
-    const absl::Status read = ReadAt(OffsetOf(piece) + within * answer_bytes_, part);
+    const MutableBytes part = answers.first(count * tagged_bytes_);
+    const absl::Status read = ReadAt(OffsetOf(piece) + within * tagged_bytes_, part);
     if (absl::IsOutOfRange(read)) {
       return absl::DataLossError(absl::StrCat(path_, ": was cut off while it was in use"));
     }

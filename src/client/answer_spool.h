@@ -2,11 +2,11 @@
 // With it answers need not be in memory, all of them are there before the client looks at the first
 // one, and none is fetched twice if the client is interrupted.
 //
-// The answers are kept under their masks, so the file tells nothing without the round's seed, which
-// is in the client's state. The file is cut into pieces,
+// The answers are kept under their masks and with their tags, so the file tells nothing without the
+// round's seed, which is in the client's state. The file is cut into pieces,
 //
-//   piece p, at p * (answers of a piece * answer_bytes + 32):
-//     its answers | Transcript("shoal client answers v1") over round id (Blob), p, answer_bytes,
+//   piece p, at p * (answers of a piece * tagged_bytes + 32):
+//     its answers | Transcript("shoal client answers v1") over round id (Blob), p, tagged_bytes,
 //                   the answers (Blob)
 //
 // and a piece that an interrupted process, a full disk or a power cut left incomplete counts as
@@ -38,7 +38,7 @@ class AnswerSpool {
   // file, or it cannot be made. RESOURCE_EXHAUSTED: no room.
   static absl::StatusOr<std::unique_ptr<AnswerSpool>> Open(const std::string& path,
                                                            const Digest& round_id, size_t count,
-                                                           size_t answer_bytes, size_t piece_bytes);
+                                                           size_t tagged_bytes, size_t piece_bytes);
   ~AnswerSpool();
   AnswerSpool(const AnswerSpool&) = delete;
   AnswerSpool& operator=(const AnswerSpool&) = delete;
@@ -61,7 +61,7 @@ class AnswerSpool {
   absl::Status Read(size_t first, MutableBytes answers) const;
 
  private:
-  AnswerSpool(std::string path, int fd, const Digest& round_id, size_t count, size_t answer_bytes,
+  AnswerSpool(std::string path, int fd, const Digest& round_id, size_t count, size_t tagged_bytes,
               size_t piece_bytes);
   uint64_t OffsetOf(size_t piece) const;
   Digest DigestOf(size_t piece, BytesView answers) const;
@@ -72,7 +72,7 @@ class AnswerSpool {
   const std::string path_;
   const int fd_;
   const Digest round_id_;
-  const size_t count_, answer_bytes_, per_piece_;
+  const size_t count_, tagged_bytes_, per_piece_;
   std::vector<uint8_t> has_;  // bytes, not bits, as threads write different ones
   std::atomic<size_t> missing_;
 };

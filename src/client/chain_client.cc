@@ -66,11 +66,13 @@ class ChainClient::Answers final : public RowAnswers {
   std::span<const uint32_t> rows() const override { return held_.rows; }
 
   absl::Status Read(size_t first, MutableBytes out) const override {
-    SHOAL_RETURN_IF_ERROR(spool_->Read(first, out));
-    const size_t each = round_.answer_bytes();
+    const size_t each = round_.answer_bytes(), tagged_bytes = round_.tagged_bytes();
+    Bytes tagged(out.size() / each * tagged_bytes);
+    SHOAL_RETURN_IF_ERROR(spool_->Read(first, tagged));
     client_.environment_.pool->ParallelFor(
         out.size() / each, kAnswerGrain, [&](size_t begin, size_t end) {
           Unmask(round_, held_.Onions(first + begin, end - begin),
+                 BytesView(tagged).subspan(begin * tagged_bytes, (end - begin) * tagged_bytes),
                  out.subspan(begin * each, (end - begin) * each));
         });
     return absl::OkStatus();
@@ -172,7 +174,7 @@ void ChainClient::Follow(const Deployment* deployment) {
   for (const auto& [machine, way] : ways_) past_ = past_ + way->traffic();
   ways_.clear();
   costs_.bytes.query_bytes = round::QueryBytes(deployment->roster().size());
-  costs_.bytes.answer_bytes = deployment->manifest().answer_bytes();
+  costs_.bytes.answer_bytes = round::FetchedBytes(deployment->manifest().answer_bytes());
 }
 
 absl::StatusOr<std::unique_ptr<ChainClient>> ChainClient::Create(const Deployment* deployment,
@@ -966,7 +968,7 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
 
 absl::StatusOr<std::unique_ptr<AnswerSpool>> ChainClient::OpenSpool(const HeldRound& held) {
   return AnswerSpool::Open(store_->AnswersPath(held.counter()), held.id, held.rows.size(),
-                           held.header.header().answer_bytes(), options_.piece_bytes);
+                           round::TaggedAnswerBytes(held.header.header()), options_.piece_bytes);
 }
 
 absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
@@ -991,7 +993,7 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
   const auto fetch = [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
     const size_t piece = first / spool.per_piece();
     if (!spool.Has(piece)) {
-      Bytes answers(count * round.answer_bytes());
+      Bytes answers(count * round.tagged_bytes());
       SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(round, held->Onions(first, count), answers));
       if (absl::Status put = spool.Put(piece, answers); !put.ok()) {
         disk_failed = true;
@@ -1076,7 +1078,8 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
       }
       // Checks for room first, as a submission whose answers have none would be charged in vain.
       SHOAL_RETURN_IF_ERROR(AnswerSpool::CheckRoom(
-          store_->AnswersPath(0), uint64_t{count} * deployment_->manifest().answer_bytes()));
+          store_->AnswersPath(0),
+          uint64_t{count} * round::FetchedBytes(deployment_->manifest().answer_bytes())));
       const absl::StatusOr<Digest> obtained = Obtain(count);
       if (absl::IsAborted(obtained.status())) {
         aborted = obtained.status();

@@ -551,7 +551,7 @@ TEST_F(ClientTest, AnswersOfAnotherSizeAreRefused) {
           static_cast<size_t>(static_cast<int>(response.answers().size()) + change));
     };
     EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
-                StatusIs(absl::StatusCode::kDataLoss, "8 answers of 304"));
+                StatusIs(absl::StatusCode::kDataLoss, "8 answers of 320"));
     EXPECT_TRUE(store_.state().rounds[0].over);
     EXPECT_EQ(SentCount("SubmitQueries"), 1u);
     EXPECT_EQ(SentCount("FetchAnswers"), 1u);
@@ -1416,7 +1416,7 @@ class BatchTest : public ClientTest {
     // A round has room for this batch, and for nothing else.
     Start({.parties = 2, .dense = true, .records = 900, .row_bytes = 64, .max_slots = 300});
     control_ = testing::ConnectTo(frontend_.get(), &mutex_);
-    options_.piece_bytes = 2048;  // 62 onions, 85 queries, 18 answers
+    options_.piece_bytes = 2048;  // 62 onions, 85 queries, 16 answers
     for (size_t i = 0; i < 900; ++i) keys_.push_back(std::to_string(899 - i));
     keys_.push_back("5");
     keys_.push_back("900");
@@ -1473,13 +1473,13 @@ TEST_F(BatchTest, GoesOverSeveralConnections) {
   EXPECT_EQ(asked.size(), rows) << "each row once, though most keys share theirs";
   EXPECT_EQ(SentCount("SubmitOnions"), (rows + 61) / 62);
   EXPECT_EQ(SentCount("SubmitQueries"), (rows + 84) / 85);
-  EXPECT_EQ(SentCount("FetchAnswers"), (rows + 17) / 18);
+  EXPECT_EQ(SentCount("FetchAnswers"), (rows + 15) / 16);
   EXPECT_GT(connections_, 1);
   EXPECT_LE(connections_, 3 * 4) << "four at a time, anew in each stage";
   EXPECT_GT(client->chain().traffic().received, rows * 112);
   const pir::Costs costs = client->chain().costs();
   EXPECT_EQ(costs.bytes.query_bytes, 32u + 24);
-  EXPECT_EQ(costs.bytes.answer_bytes, 64u + 48);
+  EXPECT_EQ(costs.bytes.answer_bytes, 64u + 48 + 16);
   EXPECT_GT(costs.query_seconds, 0);
   EXPECT_GT(costs.answer_seconds, 0);
   EXPECT_EQ(finished_, (std::set<std::string>{"obtaining slots", "sending queries",
@@ -1577,7 +1577,7 @@ TEST_F(BatchTest, WhatCameIsKept) {
                              OpenLanes(files.Open().get())->LookUp(Keys(keys_)));
   ExpectRight(results);
   EXPECT_EQ(SentCount("SubmitOnions"), 0u);
-  EXPECT_EQ(SentCount("FetchAnswers"), (rows + 17) / 18 - 10);
+  EXPECT_EQ(SentCount("FetchAnswers"), (rows + 15) / 16 - 10);
 }
 
 // Once all answers are there, lost results can be made again, any number of times, without asking.

@@ -287,14 +287,12 @@ wire::FetchAnswersRequest MakeFetch(const round::Round& round, std::span<const O
   return request;
 }
 
-void Unmask(const round::Round& round, std::span<const OnionRange> ranges, MutableBytes answers) {
-  const size_t count = CountOf(ranges);
-  SHOAL_CHECK(answers.size() == count * round.answer_bytes());
-  const SecretVector<uint8_t> seeds = SeedsOf(round, ranges, /*pool=*/nullptr);
-  for (size_t party = 0; party < round.parties(); ++party) {
-    sharing::XorMasks(seeds.data(), SeedsOfParty(round.parties(), count, party), round.id(),
-                      round.answer_bytes(), answers);
-  }
+void Unmask(const round::Round& round, std::span<const OnionRange> ranges, BytesView tagged,
+            MutableBytes answers) {
+  SHOAL_CHECK(answers.size() == CountOf(ranges) * round.answer_bytes());
+  const std::vector<Digest> ids(round.parties(), round.id());
+  sharing::UnmaskAnswers(SeedsOf(round, ranges, /*pool=*/nullptr), ids, round.answer_bytes(),
+                         tagged, answers);
 }
 
 }  // namespace shoal::client

@@ -90,9 +90,12 @@ wire::SubmitQueriesRequest MakeQueries(const round::Round& round,
 // A request for the answers of the ranges' onions, which takes the seeds of party 1 alone.
 wire::FetchAnswersRequest MakeFetch(const round::Round& round, std::span<const OnionRange> ranges);
 
-// Removes all parties' masks from the ranges' answers, answer_bytes bytes each, in place. Do not
+// Removes all parties' masks from what was fetched for the ranges, tagged_bytes each, and writes
+// the answers, answer_bytes each. An answer whose tag is wrong, as somebody has altered it on its
+// way, becomes zeros: so whether a client gets its row does not depend on which row that is. Do not
 // trust a row before its signature is verified. One thread.
-void Unmask(const round::Round& round, std::span<const OnionRange> ranges, MutableBytes answers);
+void Unmask(const round::Round& round, std::span<const OnionRange> ranges, BytesView tagged,
+            MutableBytes answers);
 
 }  // namespace shoal::client
 

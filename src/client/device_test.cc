@@ -221,12 +221,17 @@ TEST_P(DeviceTest, QueriesAndFetchesHaveTheSlotsTokensAndTallies) {
   EXPECT_EQ(fetch.round_id(), AsText(round_->id()));
   EXPECT_EQ(fetch.slots(), queries.slots());
   EXPECT_EQ(fetch.tokens(), queries.tokens());
-  Bytes answers(5 * round_->answer_bytes()), masked = answers;
+  Bytes rows_of_all(5 * round_->answer_bytes()), masked(5 * round_->tagged_bytes());
+  random_.Fill(rows_of_all);
   for (size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(LoadLe<uint32_t>(AsBytes(queries.slots()).data() + 4 * i), slots[i]);
     uint32_t tally = LoadLe<uint32_t>(AsBytes(queries.tallies()).data() + 4 * i);
     const auto answer =
-        MutableBytes(masked).subspan(i * round_->answer_bytes(), round_->answer_bytes());
+        MutableBytes(masked).subspan(i * round_->tagged_bytes(), round_->tagged_bytes());
+    std::ranges::copy(
+        BytesView(rows_of_all).subspan(i * round_->answer_bytes(), round_->answer_bytes()),
+        answer.begin());
+    std::vector<sharing::AnswerSeed> all;
     for (uint32_t j = 0; j < GetParam(); ++j) {
       const BytesView seed = BytesView(seeds).subspan(((4 + i) * GetParam() + j) * 32, 32);
       const sharing::Expansion expansion = sharing::Expand(seed, round_->id());
@@ -234,13 +239,20 @@ TEST_P(DeviceTest, QueriesAndFetchesHaveTheSlotsTokensAndTallies) {
         EXPECT_EQ(queries.tokens().substr(16 * i, 16), AsText(expansion.token));
       }
       tally = sharing::Advance(expansion.share, tally);
-      sharing::XorMask(seed, round_->id(), answer);
+      all.push_back({seed, round_->id()});
     }
     EXPECT_EQ(tally, rows[i]);
+    sharing::MaskByAll(all, answer);
   }
-  EXPECT_NE(masked, answers);
-  Unmask(*round_, ranges, masked);
-  EXPECT_EQ(masked, answers);
+  Bytes answers(rows_of_all.size());
+  Unmask(*round_, ranges, masked, answers);
+  EXPECT_EQ(answers, rows_of_all);
+  // One that was altered on its way is nothing, and the others are not touched.
+  masked[3 * round_->tagged_bytes() - 1] ^= 0x10;
+  std::fill_n(rows_of_all.begin() + static_cast<ptrdiff_t>(2 * round_->answer_bytes()),
+              round_->answer_bytes(), 0);
+  Unmask(*round_, ranges, masked, answers);
+  EXPECT_EQ(answers, rows_of_all);
 }
 
 // The derivation of device.h, written out. A state on disk relies on it.

@@ -29,7 +29,7 @@ size_t QueriesPerPiece(size_t piece_bytes) {
 }
 
 size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes) {
-  return std::max<size_t>(1, piece_bytes / round.answer_bytes());
+  return std::max<size_t>(1, piece_bytes / round.tagged_bytes());
 }
 
 template <typename Response, typename Request>
@@ -113,17 +113,17 @@ absl::Status Exchange::SubmitQueries(const wire::SubmitQueriesRequest& request) 
 }
 
 absl::Status Exchange::FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
-                                    MutableBytes answers) {
+                                    MutableBytes tagged) {
   const wire::FetchAnswersRequest request = MakeFetch(round, ranges);
-  SHOAL_CHECK(answers.size() == request.slots().size() / 4 * round.answer_bytes());
+  SHOAL_CHECK(tagged.size() == request.slots().size() / 4 * round.tagged_bytes());
   SHOAL_ASSIGN_OR_RETURN(const wire::FetchAnswersResponse response,
                          Call(&Transport::FetchAnswers, request));
-  if (response.answers().size() != answers.size()) {
+  if (response.answers().size() != tagged.size()) {
     return absl::DataLossError(absl::StrCat("the frontend sent ", response.answers().size(),
-                                            " bytes for ", answers.size() / round.answer_bytes(),
-                                            " answers of ", round.answer_bytes()));
+                                            " bytes for ", tagged.size() / round.tagged_bytes(),
+                                            " answers of ", round.tagged_bytes()));
   }
-  std::copy(response.answers().begin(), response.answers().end(), answers.begin());
+  std::copy(response.answers().begin(), response.answers().end(), tagged.begin());
   return absl::OkStatus();
 }
 
@@ -133,15 +133,14 @@ absl::StatusOr<wire::GetRefreshResponse> Exchange::GetRefresh(const Digest& roun
   return Call(&Transport::GetRefresh, request);
 }
 
-absl::Status Exchange::FetchRefresh(const wire::FetchRefreshRequest& request,
-                                    MutableBytes answers) {
+absl::Status Exchange::FetchRefresh(const wire::FetchRefreshRequest& request, MutableBytes tagged) {
   SHOAL_ASSIGN_OR_RETURN(const wire::FetchRefreshResponse response,
                          Call(&Transport::FetchRefresh, request));
-  if (response.answers().size() != answers.size()) {
+  if (response.answers().size() != tagged.size()) {
     return absl::DataLossError(absl::StrCat("the frontend sent ", response.answers().size(),
-                                            " bytes for answers of ", answers.size()));
+                                            " bytes for answers of ", tagged.size()));
   }
-  std::copy(response.answers().begin(), response.answers().end(), answers.begin());
+  std::copy(response.answers().begin(), response.answers().end(), tagged.begin());
   return absl::OkStatus();
 }
 

@@ -58,15 +58,15 @@ class Exchange {
 
   absl::Status SubmitQueries(const wire::SubmitQueriesRequest& request);
 
-  // Fetches the answers of the ranges' onions, answer_bytes each, still masked (Unmask in
+  // Fetches the answers of the ranges' onions, tagged_bytes each, still masked (Unmask in
   // device.h).
   absl::Status FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
-                            MutableBytes answers);
+                            MutableBytes tagged);
 
   // The latest refresh of a round's term. NOT_FOUND if it has none (any more).
   absl::StatusOr<wire::GetRefreshResponse> GetRefresh(const Digest& round_id);
-  // Answers of a refresh, answer_bytes each, still masked. FAILED_PRECONDITION: not the latest one.
-  absl::Status FetchRefresh(const wire::FetchRefreshRequest& request, MutableBytes answers);
+  // Answers of a refresh with their tags, still masked. FAILED_PRECONDITION: not the latest one.
+  absl::Status FetchRefresh(const wire::FetchRefreshRequest& request, MutableBytes tagged);
 
   // See Transport::HangUp.
   void HangUp() { transport_->HangUp(); }

@@ -118,12 +118,10 @@ wire::FetchRefreshRequest MakeRefreshFetch(const wire::RefreshHeader& refresh,
 }
 
 void UnmaskRefresh(std::span<const Digest> masks, const uint8_t* seeds, size_t answer_bytes,
-                   MutableBytes answers) {
+                   BytesView tagged, MutableBytes answers) {
   const size_t count = answers.size() / answer_bytes;
-  SHOAL_CHECK(answers.size() == count * answer_bytes);
-  for (size_t j = 0; j < masks.size(); ++j) {
-    sharing::XorMasks(seeds, PlacesOf(masks.size(), count, j), masks[j], answer_bytes, answers);
-  }
+  sharing::UnmaskAnswers({seeds, count * masks.size() * Seed::size()}, masks, answer_bytes, tagged,
+                         answers);
 }
 
 }  // namespace shoal::client

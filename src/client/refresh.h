@@ -84,10 +84,11 @@ wire::FetchRefreshRequest MakeRefreshFetch(const wire::RefreshHeader& refresh,
                                            std::span<const Digest> masks,
                                            std::span<const uint32_t> slots, const uint8_t* seeds);
 
-// Removes all parties' masks from the answers, `answer_bytes` each, in place. Do not trust a row
-// before its signature is verified. One thread.
+// Removes all parties' masks from what was fetched, and writes the answers, `answer_bytes` each. An
+// answer whose tag is wrong becomes zeros, as in Unmask (device.h). Do not trust a row before its
+// signature is verified. One thread.
 void UnmaskRefresh(std::span<const Digest> masks, const uint8_t* seeds, size_t answer_bytes,
-                   MutableBytes answers);
+                   BytesView tagged, MutableBytes answers);
 
 }  // namespace shoal::client
 

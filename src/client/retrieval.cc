@@ -60,6 +60,11 @@ Lookup ResultOf(const table::RowMap& map, const table::RowAnswer& answer, BytesV
   return result;
 }
 
+// Whether the source has put zeros in place of an answer (RowAnswers::Read). No party signs them.
+bool IsLost(BytesView answer) {
+  return std::ranges::all_of(answer, [](uint8_t byte) { return byte == 0; });
+}
+
 absl::StatusOr<CheckedAnswers> Verify(const Deployment& deployment, const RowAnswers& answers,
                                       std::span<const uint32_t> wanted,
                                       const Environment& environment) {
@@ -77,8 +82,12 @@ absl::StatusOr<CheckedAnswers> Verify(const Deployment& deployment, const RowAns
     std::vector<size_t> places;
     for (size_t i = 0; i < count; ++i) {
       if (!checked.IsWanted(first + i)) continue;
-      row_answers.push_back(
-          {rows[first + i], BytesView(block).subspan(i * answer_bytes, answer_bytes)});
+      const BytesView answer = BytesView(block).subspan(i * answer_bytes, answer_bytes);
+      if (IsLost(answer)) {
+        checked.SetLost(first + i);
+        continue;
+      }
+      row_answers.push_back({rows[first + i], answer});
       places.push_back(first + i);
     }
     const std::vector<absl::Status> verified = deployment.map().VerifyAnswers(
@@ -217,6 +226,11 @@ absl::StatusOr<Lookup> CheckedAnswers::Find(BytesView key) const {
     return absl::FailedPreconditionError(
         "was not among the keys when they were read for the first time: they must not change "
         "meanwhile");
+  }
+  if (states_[*at] == kLost) {
+    result.error = absl::UnauthenticatedError(
+        "no answer of the parties came: it was altered on its way, or they had none");
+    return result;
   }
   if (states_[*at] == kFailed) {
     result.error = absl::UnauthenticatedError(

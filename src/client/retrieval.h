@@ -74,8 +74,8 @@ class Results {
 //                        signature on an old table proves nothing about the present one
 //   others               of Prepare and Ask
 // After an error nothing is erased: the same call goes on with the same bytes, if the source can.
-// An answer with a wrong signature is no error, but kFailed for its keys. It is never asked for
-// again, and nothing that a server sees depends on it.
+// An answer that was altered on its way or has a wrong signature is no error, but kFailed for its
+// keys. It is never asked for again, and nothing that a server sees depends on it.
 absl::Status LookUp(const Deployment& deployment, RowSource& source, Keys& keys, Results& results,
                     const Environment& environment);
 // The same for keys and results in memory.
@@ -103,6 +103,8 @@ class CheckedAnswers {
 
   // Whether answer `place` of answers.rows() is to a wanted row and not padding.
   bool IsWanted(size_t place) const { return states_[place] != kPadding; }
+  // Marks answer `place` as none that the parties gave: its signature is not looked at.
+  void SetLost(size_t place) { states_[place] = kLost; }
   // Marks answer `place` as signed by all parties.
   void SetVerified(size_t place) { states_[place] = kVerified; }
   std::vector<bool> verified() const {
@@ -115,7 +117,7 @@ class CheckedAnswers {
   absl::StatusOr<Lookup> Find(BytesView key) const;
 
  private:
-  enum State : uint8_t { kPadding, kFailed, kVerified };
+  enum State : uint8_t { kPadding, kFailed, kLost, kVerified };
 
   const Deployment& deployment_;
   const RowAnswers& answers_;

@@ -52,7 +52,8 @@ class RowAnswers {
 
   // Copies the answers to rows()[first], rows()[first + 1], .. into `out`, whose size is a multiple
   // of answer_bytes (row bytes and a signature). Answers are unmasked or decrypted, but NOT
-  // verified. Cheapest for many answers at a time. Errors are the disk's.
+  // verified. One that is known to have been altered on its way (the chain's, by its answer tag) is
+  // zeros. Cheapest for many answers at a time. Errors are the disk's.
   virtual absl::Status Read(size_t first, MutableBytes out) const = 0;
 
   // Says of each answer, in the order of rows(), whether it was verified, for sources that keep

@@ -12,6 +12,7 @@
 #include "src/client/exchange.h"
 #include "src/client/term.pb.h"
 #include "src/round/header.h"
+#include "src/round/query_bytes.h"
 #include "src/storage/file.h"
 
 namespace shoal::client {
@@ -84,6 +85,7 @@ struct Watch::Term {
 
   uint32_t parties() const { return static_cast<uint32_t>(header.header().onion_keys_size()); }
   size_t answer_bytes() const { return header.header().answer_bytes(); }
+  size_t tagged_bytes() const { return round::TaggedAnswerBytes(header.header()); }
 };
 
 namespace {
@@ -122,7 +124,7 @@ class Watch::Source final : public RowSource {
         transport_(transport),
         exchange_(transport, watch->environment_.sleep, watch->environment_.clock) {
     costs_.bytes.query_bytes = 0;
-    costs_.bytes.answer_bytes = deployment->manifest().answer_bytes();
+    costs_.bytes.answer_bytes = round::FetchedBytes(deployment->manifest().answer_bytes());
   }
 
   absl::Status Prepare() override { return absl::OkStatus(); }
@@ -132,27 +134,30 @@ class Watch::Source final : public RowSource {
       return absl::FailedPreconditionError("a key whose row this term does not have");
     }
     // Everything is fetched, whatever is wanted.
-    const size_t each = term_.answer_bytes(), total = term_.slots.size();
+    const size_t each = term_.answer_bytes(), tagged_bytes = term_.tagged_bytes();
+    const size_t total = term_.slots.size();
     const size_t parties = term_.parties();
     const auto seeds_from = [&](size_t slot) {
       return term_.seeds.data() + slot * parties * Seed::size();
     };
-    SecretVector<uint8_t> answers(total * each);
+    Bytes tagged(total * tagged_bytes);
     const std::vector<Digest> masks = MasksOf(refresh_);
-    const size_t piece = std::max<size_t>(1, kMaxBulkBytes / each);
+    const size_t piece = std::max<size_t>(1, kMaxBulkBytes / tagged_bytes);
     for (size_t first = 0; first < total;) {
       std::span<const uint32_t> slots = std::span(term_.slots).subspan(first);
       slots = slots.first(SlotsInRequest(slots, piece));
-      SHOAL_RETURN_IF_ERROR(
-          exchange_.FetchRefresh(MakeRefreshFetch(refresh_.header, masks, slots, seeds_from(first)),
-                                 MutableBytes(answers).subspan(first * each, slots.size() * each)));
+      SHOAL_RETURN_IF_ERROR(exchange_.FetchRefresh(
+          MakeRefreshFetch(refresh_.header, masks, slots, seeds_from(first)),
+          MutableBytes(tagged).subspan(first * tagged_bytes, slots.size() * tagged_bytes)));
       first += slots.size();
       watch_.environment_.Count("fetching answers", first, total);
     }
     // Before anything depends on what the answers say: they are not fetched a second time.
     SHOAL_RETURN_IF_ERROR(watch_.MarkSeen(refresh_));
+    SecretVector<uint8_t> answers(total * each);
     watch_.environment_.pool->ParallelFor(total, kGrain, [&](size_t begin, size_t end) {
       UnmaskRefresh(masks, seeds_from(begin), each,
+                    BytesView(tagged).subspan(begin * tagged_bytes, (end - begin) * tagged_bytes),
                     MutableBytes(answers).subspan(begin * each, (end - begin) * each));
     });
     return std::make_unique<RefreshedRows>(term_.rows, each, std::move(answers));

@@ -16,6 +16,7 @@
 #include "src/crowd/devices.h"
 #include "src/crowd/work.h"
 #include "src/parallel/thread_pool.h"
+#include "src/round/query_bytes.h"
 
 namespace shoal::crowd {
 namespace {
@@ -111,7 +112,8 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
   report.devices = devices.count();
   report.queries = devices.queries();
   report.table_rows = deployment.manifest().rows();
-  report.answer_bytes = deployment.manifest().answer_bytes();
+  report.answer_bytes =
+      static_cast<uint32_t>(round::FetchedBytes(deployment.manifest().answer_bytes()));
   report.compared = expected != nullptr;
 
   // Of two servers, each may be the one that `connect` leads to.

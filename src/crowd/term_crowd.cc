@@ -15,6 +15,7 @@
 #include "src/client/refresh.h"
 #include "src/client/retrieval.h"
 #include "src/crowd/work.h"
+#include "src/round/header.h"
 #include "src/table/manifest.h"
 
 namespace shoal::crowd {
@@ -138,7 +139,7 @@ class TermCrowd {
                        checker,        recorder};
     const std::vector<Digest> masks = client::MasksOf(taken);
     const size_t per_piece =
-        std::max<size_t>(1, work.options.piece_bytes / term_.header.answer_bytes());
+        std::max<size_t>(1, work.options.piece_bytes / round::TaggedAnswerBytes(term_.header));
     std::vector<std::atomic<uint8_t>> without_news(work.devices.count());
     work.ForUnits(name, kUnitPieces * per_piece, [&](const auto& machine, Unit unit) {
       const std::vector<uint32_t> awake = Awake(unit, number);
@@ -198,6 +199,7 @@ class TermCrowd {
                          std::span<const Digest> masks, size_t per_piece, uint32_t number) const {
     const size_t seed_bytes = term_.parties() * Seed::size();
     const size_t answer_bytes = term_.header.answer_bytes();
+    const size_t tagged_bytes = round::TaggedAnswerBytes(term_.header);
     std::vector<uint32_t> slots;
     SecretVector<uint8_t> seeds;
     for (const uint32_t device : awake) {
@@ -207,7 +209,7 @@ class TermCrowd {
       const auto own = std::span(term_.seeds).subspan(first * seed_bytes, count * seed_bytes);
       seeds.insert(seeds.end(), own.begin(), own.end());
     }
-    Bytes answers(slots.size() * answer_bytes);
+    Bytes tagged(slots.size() * tagged_bytes);
     const auto fetch = [&](client::Transport& transport) -> absl::Status {
       client::Exchange exchange = MakeExchange(transport);
       for (size_t first = 0; first < slots.size();) {
@@ -216,7 +218,7 @@ class TermCrowd {
         SHOAL_RETURN_IF_ERROR(exchange.FetchRefresh(
             client::MakeRefreshFetch(header, masks, rest.first(count),
                                      seeds.data() + first * seed_bytes),
-            MutableBytes(answers).subspan(first * answer_bytes, count * answer_bytes)));
+            MutableBytes(tagged).subspan(first * tagged_bytes, count * tagged_bytes)));
         work.recorder.AddLatency(since_shown_->Seconds(), count);
         first += count;
       }
@@ -224,7 +226,8 @@ class TermCrowd {
     };
     SHOAL_RETURN_IF_ERROR(Work::OverConnection(machine, fetch));
     const Stopwatch cpu(Stopwatch::kThread);
-    client::UnmaskRefresh(masks, seeds.data(), answer_bytes, answers);
+    Bytes answers(slots.size() * answer_bytes);
+    client::UnmaskRefresh(masks, seeds.data(), answer_bytes, tagged, answers);
     std::vector<AnswersOf> all;
     BytesView rest = answers;
     for (const uint32_t device : awake) {

@@ -1,11 +1,13 @@
 // What a client reads: its state and session files, its configuration, keys, and what a frontend
 // says of the deployment.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/hash.h"
@@ -13,6 +15,7 @@
 #include "src/client/answer_spool.h"
 #include "src/client/config.h"
 #include "src/client/deployment.h"
+#include "src/client/refresh.h"
 #include "src/client/session_file.h"
 #include "src/client/state.h"
 #include "src/client/testing/fake_frontend.h"
@@ -57,6 +60,33 @@ Bytes StateSeed() {
   state.AddLookup({4}, 1000, random).submissions = 1;
   SHOAL_CHECK((*store)->Save().ok());
   return FileContent(path);
+}
+
+// An answer of two parties as a frontend sends it (docs/protocol.md, "Answers"): the bytes 0 to 79
+// under the seeds of ones and of twos.
+Bytes TaggedAnswer() {
+  return ToBytes(
+      AsBytes(absl::HexStringToBytes("9cfff6bda398be064cd2406041e97d9a11434bdf83b0278fe358ede03f7a6"
+                                     "c13e76d07a7f849f3170be5505631993b9"
+                                     "57367fe3bf08ed981f265ef76ce0b518d2eb1c8624af4ad8ea517ca7feddf"
+                                     "11d796466963a3e7ae97fb65e71d139056"
+                                     "ab")));
+}
+bool ParseTaggedAnswer(BytesView input) {
+  static const Bytes genuine = TaggedAnswer();
+  if (input.size() != genuine.size()) return false;  // as Exchange::FetchAnswers
+  std::array<uint8_t, 64> seeds;
+  std::fill_n(seeds.begin(), 32, 1);
+  std::fill_n(seeds.begin() + 32, 32, 2);
+  std::array<Digest, 2> ids;
+  for (Digest& id : ids) id.fill(9);
+  Bytes answer(80);
+  client::UnmaskRefresh(ids, seeds.data(), answer.size(), input, answer);
+  const bool taken = std::ranges::any_of(answer, [](uint8_t byte) { return byte != 0; });
+  // Every other answer is altered, or forged.
+  SHOAL_CHECK(taken == std::ranges::equal(input, genuine));
+  for (size_t i = 0; taken && i < answer.size(); ++i) SHOAL_CHECK(answer[i] == i);
+  return taken;
 }
 
 // A session's file behind its magic and the digest of its head.
@@ -199,6 +229,8 @@ void AddClientTargets(std::vector<Target>& targets) {
                      .mutations = 300});
   targets.push_back(
       {.name = "witness", .seeds = {DigestInput(WitnessSeed())}, .parse = ParseWitness});
+  targets.push_back(
+      {.name = "tagged_answer", .seeds = {TaggedAnswer()}, .parse = ParseTaggedAnswer});
   targets.push_back({.name = "answer_spool", .seeds = {AnswersSeed()}, .parse = ParseAnswers});
   targets.push_back({.name = "client_config",
                      .seeds = {InputOf("frontend: \"127.0.0.1:7300\"\n"

@@ -378,22 +378,23 @@ class PracticeOnline {
     noisy_ = StateOf(n, random);
   }
 
-  // Makes what the offline stage makes ahead for these answers. There are no masks if answers have
+  // Makes what the offline stage makes ahead for these answers. There are no pads if answers have
   // no bytes.
   Cost Ready(size_t answer_bytes) {
     Cost cost;
     forwarding_ = {};
     for (server::OnlineMaterial* state : {&plain_, &noisy_}) {
-      state->masks = {};
+      state->pads = {};
       state->forward_memory = {};
       std::unique_ptr<FreshPlace>& place = state == &plain_ ? plain_place_ : noisy_place_;
       place = std::make_unique<FreshPlace>(pool_);
-      place->Warm(n_ * answer_bytes);
+      const uint64_t pads = answer_bytes == 0 ? 0 : n_ * sharing::PadBytes(answer_bytes);
+      place->Warm(pads);
       party_.context.answer_bytes = answer_bytes;
       cost = Once([&] {
         SHOAL_CHECK(MakeReady(party_.context, *place->arena, place->resources, *state).ok());
       });
-      SHOAL_CHECK(state->masks.size() == n_ * answer_bytes);
+      SHOAL_CHECK(state->pads.size() == pads);
     }
     return Each(cost, n_);
   }
@@ -419,9 +420,10 @@ class PracticeOnline {
     const server::OnlineMaterial& state = noise ? noisy_ : plain_;
     party_.context.answer_bytes = answer_bytes;
     const Bytes piece(kPiece);
-    const uint64_t total = uint64_t{state.next_positions} * answer_bytes;
+    const size_t tagged_bytes = party_.context.tagged_bytes();
+    const uint64_t total = state.next_positions * tagged_bytes;
     FreshPlace place(pool_);
-    place.Warm(shuffle::Scatter::MemoryBytes(forwarding_.places, answer_bytes));
+    place.Warm(shuffle::Scatter::MemoryBytes(forwarding_.places, tagged_bytes));
     return Each(
         Once([&] {
           server::AnswerIntake intake = *server::AnswerIntake::Begin(
@@ -486,7 +488,7 @@ class PracticeOnline {
   ThreadPool& pool_;
   wire::QueryBatch queries_;
   Bytes encoded_;
-  std::unique_ptr<FreshPlace> plain_place_, noisy_place_;  // for the states' masks
+  std::unique_ptr<FreshPlace> plain_place_, noisy_place_;  // for the states' pads
   server::OnlineMaterial plain_, noisy_;
   server::Forwarding forwarding_;
 };
@@ -567,7 +569,7 @@ class PracticeRefreshes {
  public:
   PracticeRefreshes(size_t n, size_t noise, size_t answer_bytes, double table_bytes,
                     RandomSource& random, ThreadPool& pool)
-      : n_(n), answer_bytes_(answer_bytes), place_(pool) {
+      : n_(n), place_(pool) {
     const server::PracticeTerm::Shape shape = {
         .queries = n,
         .noise = noise,
@@ -580,8 +582,9 @@ class PracticeRefreshes {
       keep = keep + Once([&] { SHOAL_CHECK(term_->Keep().ok()); });
     }
     keep_byte_ns_ = keep.cpu_ns / static_cast<double>(term_->bytes_at_rest());
-    place_.Warm(shuffle::Scatter::MemoryBytes(n + noise, answer_bytes));
-    from_next_ = (n + noise) * answer_bytes;
+    const size_t tagged_bytes = sharing::TaggedBytes(answer_bytes);
+    place_.Warm(shuffle::Scatter::MemoryBytes(n + noise, tagged_bytes));
+    from_next_ = (n + noise) * tagged_bytes;
     table_bytes_ = static_cast<double>(shape.rows * answer_bytes);
     NextEpoch();
   }
@@ -628,7 +631,7 @@ class PracticeRefreshes {
     while (!source.Next()->empty()) {
     }
   }
-  const size_t n_, answer_bytes_;
+  const size_t n_;
   FreshPlace place_;
   std::unique_ptr<server::PracticeTerm> term_;
   uint64_t from_next_ = 0;

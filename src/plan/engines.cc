@@ -82,9 +82,12 @@ EngineCosts ChainAsEngine(const Plan& plan) {
   const double seeds_ns = SealNs(plan.costs(), plan.parties() - 1) + plan.costs().slot_ns();
   chain.set_query_seconds(
       1e-9 * (2 * seeds_ns + plan.client().onion_bytes() * plan.costs().seal_byte_ns()));
-  // As the backend's mask, once for every party.
+  // As the backend's answer, once for every party, and the mask once more: a client takes the masks
+  // off, and then masks and tags what it got as the parties have.
+  const double answer = plan.table().answer_bytes();
   const double mask_ns = plan.costs().answer().few_ns() +
-                         plan.client().answer_bytes() * plan.costs().answer_byte().few_ns();
+                         answer * plan.costs().answer_byte().few_ns() +
+                         plan.costs().mask().few_ns() + answer * plan.costs().mask_byte().few_ns();
   chain.set_recover_seconds(1e-9 * (seeds_ns + plan.parties() * mask_ns));
   chain.set_answer_seconds((ServerSeconds(plan) - noise) / plan.queries());
   chain.set_alone_seconds(ServerSeconds(plan));

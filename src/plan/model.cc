@@ -148,11 +148,14 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const uint32_t hops = w.parties - j;
   const double onion = InBytes(w.parties, j);
   const auto inner = static_cast<double>(onion::OnionBytes(hops));
+  // The costs of an answer are measured by its length without its tag. With it, an answer lies and
+  // moves.
   const double answer = layout.answer_bytes();
+  const auto tagged = static_cast<double>(round::FetchedBytes(layout.answer_bytes()));
   const double ns = 1e-9;
   // The share of positions whose places are another machine's, and of the onions and noise.
   const double moved = 1 - 1.0 / machines;
-  const Sent sent = PredictSent(machines, in, own, backend, inner, answer);
+  const Sent sent = PredictSent(machines, in, own, backend, inner, tagged);
   // What is sent is also received.
   const double sent_offline_ns = 2 * sent.offline * unit.inside_byte_ns();
   const double sent_online_ns = 2 * sent.online * unit.inside_byte_ns();
@@ -161,7 +164,7 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const bool joins_answers = !backend && machines * w.MachinesOf(j + 1) > 1;
   const double joined_onions = joins_onions ? in * onion : 0;
   // Several machines take answers as they come, but have room for them all.
-  const double joined_answers = joins_answers ? out * answer : 0;
+  const double joined_answers = joins_answers ? out * tagged : 0;
   const double answers_in_order = machines == 1 ? joined_answers : 0;
 
   Party party;
@@ -186,7 +189,7 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
                                : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
   // The stages' own rule decides what is in memory, for a party whose memory holds only this
   // round's noise. A list in a file passes through as many bytes of the system's memory.
-  const double masks = in * answer;
+  const double pads = in * static_cast<double>(sharing::PadBytes(layout.answer_bytes()));
   const server::RoundSize size = {.positions = Whole(in),
                                   .noise = Whole(own),
                                   .inner_bytes = static_cast<size_t>(inner),
@@ -202,13 +205,13 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double opened = passed(memory.opened), ordered = passed(memory.ordered);
   const double returned = passed(memory.returned);
   // The frontend keeps answers for its clients where they lie in memory, and copies others.
-  const double copied = j == 1 && memory.returned.memory == 0 ? masks : 0;
-  const bool ready = memory.masks.memory > 0, forward_ready = memory.forward.memory > 0;
+  const double copied = j == 1 && memory.returned.memory == 0 ? in * tagged : 0;
+  const bool ready = memory.pads.memory > 0, forward_ready = memory.forward.memory > 0;
   Spares spares({noise_bytes, opened, ordered});
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
   party.set_masks_ready(ready);
   const double forward_bytes = out * (server::kForwardPositionBytes + kForwardMessageBytes);
-  const double offline_pages = in * kOfflineArrayBytes + opened + ordered + (ready ? masks : 0) +
+  const double offline_pages = in * kOfflineArrayBytes + opened + ordered + (ready ? pads : 0) +
                                (forward_ready ? forward_bytes : 0);
   // At several machines a position's fingerprint is compared once more, and an onion that moves is
   // copied once more.
@@ -229,9 +232,9 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
     // to noise before it is sent to the machine that returns it. That machine puts it, too, and
     // does not digest it as one that came from the next party.
     const double elsewhere = moved * in;
-    const double again = answer * std::max(0.0, At(unit.drop_byte(), own) - unit.digest_byte_ns());
+    const double again = tagged * std::max(0.0, At(unit.drop_byte(), own) - unit.digest_byte_ns());
     const double parts = joins_answers ? out * unit.part_query_ns() : 0;
-    const double tallies = sent_online_ns * kRouteBytes / (kRouteBytes + answer);
+    const double tallies = sent_online_ns * kRouteBytes / (kRouteBytes + tagged);
     party.set_online_cpu_s(ns * (in * At(unit.forward(), in) +
                                  (own + elsewhere) * At(unit.forward_noise(), own) + tallies +
                                  parts + (forward_ready ? 0 : forward_bytes * fresh)));
@@ -245,10 +248,10 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
     party.set_keep_seconds(ns * spares.Fresh(copied) * fresh);
   }
 
-  const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
+  const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * tagged;
   party.set_links_cpu_s(ns * link_bytes * unit.link_byte_ns());
 
-  const double ahead = (ready ? masks : 0) + (forward_ready ? forward_bytes : 0);
+  const double ahead = (ready ? pads : 0) + (forward_ready ? forward_bytes : 0);
   const double rest = static_cast<double>(server::RestArrayBytes(size)) + ahead;
   // The larger of the offline stage's lists with the noise, and the answers. The backend makes its
   // answers as they are sent.
@@ -379,7 +382,8 @@ TermParty PredictTermParty(const Workload& w, const Layout& layout, const UnitCo
   const bool frontend = j == 1, backend = j == w.parties;
   const double in = static_cast<double>(w.queries) + (j - 1) * noise;
   const double own = backend ? 0 : noise, out = backend ? 0 : in + own;
-  const double answer = layout.answer_bytes();
+  const double answer = layout.answer_bytes();  // as in PredictParty
+  const auto tagged = static_cast<double>(round::FetchedBytes(layout.answer_bytes()));
   const double ns = 1e-9;
   const server::TermArrays arrays = {.positions = Whole(in),
                                      .forwarded = Whole(out),
@@ -398,19 +402,20 @@ TermParty PredictTermParty(const Workload& w, const Layout& layout, const UnitCo
              table * unit.refresh_table_byte_ns();
   } else {
     // A term that sleeps holds no memory, so that all of it is touched for the first time.
-    const auto list = static_cast<double>(arrays.list_bytes(layout.answer_bytes()));
+    const auto list =
+        static_cast<double>(arrays.list_bytes(round::FetchedBytes(layout.answer_bytes())));
     cpu_ns = in * (At(unit.refresh_back(), in) + answer * At(unit.refresh_back_byte(), in)) +
              own * (At(unit.refresh_drop(), own) + answer * At(unit.refresh_drop_byte(), own)) +
              list * unit.fresh_byte_ns();
   }
   if (frontend) {
-    party.set_answers_bytes(in * answer);
-    cpu_ns += in * answer * unit.refresh_kept_byte_ns();
+    party.set_answers_bytes(in * tagged);
+    cpu_ns += in * tagged * unit.refresh_kept_byte_ns();
     party.set_fetch_cpu_s(ns * in * unit.refresh_fetch_ns());
   }
   party.set_refresh_cpu_s(ns * cpu_ns);
   const double client_bytes = frontend ? in * kRefreshSlotBytes : 0;
-  party.set_links_cpu_s(ns * ((in + out) * answer + client_bytes) * unit.link_byte_ns());
+  party.set_links_cpu_s(ns * ((in + out) * tagged + client_bytes) * unit.link_byte_ns());
   party.set_refresh_seconds(Wall(party.refresh_cpu_s(), unit.refresh_serial(), w.cores));
   return party;
 }
@@ -476,7 +481,7 @@ void FillTerm(const Workload& w, const UnitCosts& unit, Plan& plan) {
   term.set_refresh_cpu_s(cpu);
   term.set_refresh_seconds(seconds + link_bytes * byte_s);
   term.set_refresh_link_bytes(link_bytes);
-  term.set_refresh_client_bytes(queries * (layout.answer_bytes() + kRefreshSlotBytes) +
+  term.set_refresh_client_bytes(queries * (plan.client().answer_bytes() + kRefreshSlotBytes) +
                                 clients * RefreshBytes(w.parties));
   term.set_at_rest_bytes_per_position(at_rest / positions);
   const double hours = cpu / 3600, gigabytes = (link_bytes + term.refresh_client_bytes()) / 1e9;
@@ -739,14 +744,14 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
     hop.set_from(j - 1);
     hop.set_onion_bytes(into * InBytes(w.parties, j));
     hop.set_query_bytes(j == 1 ? into * kClientQueryBytes : QueryBatchBytes(into));
-    hop.set_answer_bytes(into * layout.answer_bytes());
+    hop.set_answer_bytes(into * static_cast<double>(round::FetchedBytes(layout.answer_bytes())));
     bytes += hop.onion_bytes() + hop.query_bytes() + hop.answer_bytes();
   }
   *plan.mutable_chain_times() = PredictTimes(w, plan, costs);
   Client& client = *plan.mutable_client();
   client.set_onion_bytes(InBytes(w.parties, 1));
   client.set_query_bytes(kClientQueryBytes);
-  client.set_answer_bytes(layout.answer_bytes());
+  client.set_answer_bytes(static_cast<double>(round::FetchedBytes(layout.answer_bytes())));
 
   const double hours = CpuSeconds(plan) / 3600, gigabytes = bytes / 1e9;
   FillCost(w, hours, gigabytes, *plan.mutable_per_round());

@@ -196,10 +196,11 @@ TEST(PredictTest, UnitsFitEachOther) {
   EXPECT_DOUBLE_EQ(plan.per_round().price(), 0.04 * cpu / 3600 + 0.05 * bytes / 1e9);
   EXPECT_DOUBLE_EQ(plan.per_day().price(), 24 * plan.per_round().price());
   EXPECT_DOUBLE_EQ(plan.price_per_million_queries(), plan.per_round().price() / 50'000 * 1e6);
-  // Noise answers weigh mean noise times table size, signatures included, whatever the rows.
+  // Noise answers weigh mean noise times table size, with signatures and answer tags, whatever the
+  // rows.
   const double noise_answers = plan.hop(1).answer_bytes() - plan.hop(0).answer_bytes();
-  EXPECT_NEAR(noise_answers, SomeNoise().mean * plan.table().rows() * plan.table().answer_bytes(),
-              1);
+  EXPECT_NEAR(noise_answers,
+              SomeNoise().mean * plan.table().rows() * (plan.table().answer_bytes() + 16), 1);
   // One box per position is most of the backend's offline stage.
   EXPECT_GT(plan.party(2).offline_cpu_s(),
             1e-9 * DefaultCosts().open_ns() * plan.party(2).positions_in());
@@ -463,11 +464,11 @@ TEST(PredictTest, MasksNeedRoom) {
     EXPECT_NEAR(Cpu(a), Cpu(b), 1e-9 * Cpu(b));  // the same work
     EXPECT_GT(a.rest_memory_bytes(), b.rest_memory_bytes());
   }
-  // The backend, which has no lists, touches new memory only for the masks.
+  // The backend, which has no lists, touches new memory only for the masks and the keys of tags.
   const Party dear_tight = PlanOf(w).party(roomy.party_size() - 1);
   const Party dear = PlanOf(SomeWorkload()).party(roomy.party_size() - 1);
-  const double masks = dear.positions_in() * roomy.table().answer_bytes();
-  EXPECT_NEAR(Cpu(dear) - Cpu(dear_tight), 1e-9 * masks * DefaultCosts().fresh_byte_ns(),
+  const double pads = dear.positions_in() * (roomy.table().answer_bytes() + 32);
+  EXPECT_NEAR(Cpu(dear) - Cpu(dear_tight), 1e-9 * pads * DefaultCosts().fresh_byte_ns(),
               1e-9 * Cpu(dear));
 }
 
@@ -489,6 +490,7 @@ TEST(PredictTest, MemoryOfListsIsUsedAgain) {
   EXPECT_EQ(fresh(128), 0);
   EXPECT_EQ(fresh(4096), 0);
   w.spool_memory_bytes = 1 << 20;
+  w.parties = 4;  // whose onions for party 2 have 128 bytes, and answers of 32 have 96
   EXPECT_EQ(fresh(32), 0);
   EXPECT_GT(fresh(4096), 0);
 }
@@ -650,7 +652,7 @@ TEST(MachinesTest, AnAnswerThatMovesIsDigestedOnce) {
   const Party& party = before.party(0);
   const double moved = party.positions_in() * 7 / 8;
   EXPECT_NEAR(party.answers_cpu_s() - after.party(0).answers_cpu_s(),
-              1e-9 * 0.01 * moved * static_cast<double>(before.table().answer_bytes()),
+              1e-9 * 0.01 * moved * static_cast<double>(before.table().answer_bytes() + 16),
               1e-6 * party.answers_cpu_s());
   EXPECT_EQ(before.party(1).answers_cpu_s(), after.party(1).answers_cpu_s());
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/sharing/sharing.h"
 #include "src/signature/bls.h"
 #include "src/wire/canonical.h"
 
@@ -42,6 +43,10 @@ absl::Status CheckTerm(const wire::RoundHeader& header, const roster::Roster& ro
 }
 
 }  // namespace
+
+size_t TaggedAnswerBytes(const wire::RoundHeader& header) {
+  return sharing::TaggedBytes(header.answer_bytes());
+}
 
 Digest RoundId(const wire::RoundHeader& header) {
   Transcript transcript("shoal round v2");

@@ -50,6 +50,9 @@ Digest RoundId(const wire::RoundHeader& header);
 absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
                          const roster::Roster& roster, const TableFacts& table, uint64_t now_s);
 
+// The bytes that parties send, and clients fetch, for a query: row, signature and answer tag.
+size_t TaggedAnswerBytes(const wire::RoundHeader& header);
+
 // A header that all parties have signed. Immutable, thread-safe for reading.
 class Round {
  public:
@@ -63,7 +66,10 @@ class Round {
   const wire::RoundHeader& header() const { return wire_.header(); }
   const wire::SignedHeader& wire() const { return wire_; }
   uint32_t parties() const { return static_cast<uint32_t>(recipients_.size()); }
+  // Of a row and its signature.
   size_t answer_bytes() const { return wire_.header().answer_bytes(); }
+  // The same with its answer tag: what parties send, and clients fetch, for a query.
+  size_t tagged_bytes() const { return TaggedAnswerBytes(wire_.header()); }
 
   // All parties' onion keys of the round, party 1 first.
   const std::vector<onion::Recipient>& recipients() const { return recipients_; }

@@ -1,5 +1,6 @@
-// How many bytes a client of the chain sends for a query: the one meaning of `query_bytes` of the
-// chain wherever engines are compared (`shoal query`, `shoal simulate`, `shoal plan`, the studies).
+// How many bytes a client of the chain sends and gets for a query: the one meaning of `query_bytes`
+// and `answer_bytes` of the chain wherever engines are compared (`shoal query`, `shoal simulate`,
+// `shoal plan`, the studies).
 #ifndef SHOAL_SRC_ROUND_QUERY_BYTES_H_
 #define SHOAL_SRC_ROUND_QUERY_BYTES_H_
 
@@ -19,6 +20,9 @@ inline constexpr size_t kSlotQueryBytes = 4 + sharing::kTokenBytes + 4;
 constexpr size_t QueryBytes(uint32_t parties) {
   return onion::OnionBytes(parties - 1) + kSlotQueryBytes;
 }
+
+// The answer: row and signature, `answer_bytes` long, and their tag.
+constexpr size_t FetchedBytes(uint32_t answer_bytes) { return sharing::TaggedBytes(answer_bytes); }
 
 }  // namespace shoal::round
 

@@ -816,7 +816,7 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, AnswerSource& answer
   {
     const MutexLock lock(entry->mutex);
     SHOAL_RETURN_IF_ERROR(entry->stage.Advance(FrontendStage::kCollecting));
-    SHOAL_CHECK(answers.size() == entry->used * entry->round.answer_bytes());
+    SHOAL_CHECK(answers.size() == entry->used * entry->round.tagged_bytes());
   }
   // Reads without the lock: clients ask how far the round is.
   absl::StatusOr<Spool> all = Collect(answers, resources_);
@@ -1263,7 +1263,7 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
     SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(FrontendStage::kAnswered, "has no answers to give"));
     held = std::get<Entry::AnswersPointer>(entry->held);
   }
-  SHOAL_RETURN_IF_ERROR(CheckFetch(request.slots().size() / 4, entry->round.answer_bytes()));
+  SHOAL_RETURN_IF_ERROR(CheckFetch(request.slots().size() / 4, entry->round.tagged_bytes()));
   SHOAL_ASSIGN_OR_RETURN(const SlotRequest parsed, ParseRequest(*entry, FrontendStage::kAnswered,
                                                                 request.slots(), request.tokens()));
   std::vector<uint64_t> numbers;
@@ -1275,7 +1275,7 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
   }
   wire::FetchAnswersResponse response;
   SHOAL_ASSIGN_OR_RETURN(*response.mutable_answers(),
-                         ReadAnswers(held->spool, numbers, entry->round.answer_bytes()));
+                         ReadAnswers(held->spool, numbers, entry->round.tagged_bytes()));
   return response;
 }
 

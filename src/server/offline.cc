@@ -370,12 +370,12 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resource
                        OnlineMaterial& material) {
   SHOAL_ASSIGN_OR_RETURN(material.shares,
                          PageArray<sharing::QueryShare>::Create(material.positions, kSecret));
-  material.masks = {};
+  material.pads = {};
   const RoundSize size = SizeOf(context, material.positions, material.noise.size());
-  const ListMemory memory = DivideLater(size, {}, arena.free_bytes()).masks;
-  std::optional<Spool> masks;
+  const ListMemory memory = DivideLater(size, {}, arena.free_bytes()).pads;
+  std::optional<Spool> pads;
   if (memory.memory > 0) {
-    SHOAL_ASSIGN_OR_RETURN(masks, arena.MakeInMemory(memory.bytes));
+    SHOAL_ASSIGN_OR_RETURN(pads, arena.MakeInMemory(memory.bytes));
   }
   resources.pool->ParallelFor(material.positions, kChunk, [&](size_t begin, size_t end) {
     if (!resources.CheckLive().ok()) return;
@@ -383,14 +383,12 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resource
     std::iota(positions.begin(), positions.end(), static_cast<uint32_t>(begin));
     sharing::ExpandShares(material.seeds.data(), positions, context.round_id,
                           material.shares.span().subspan(begin, end - begin));
-    if (!masks.has_value()) return;
-    const MutableBytes mine =
-        masks->memory().subspan(begin * context.answer_bytes, (end - begin) * context.answer_bytes);
-    std::ranges::fill(mine, 0);  // the first touch of a page should be a write
-    sharing::XorMasks(material.seeds.data(), positions, context.round_id, context.answer_bytes,
-                      mine);
+    if (!pads.has_value()) return;
+    const size_t each = sharing::PadBytes(context.answer_bytes);
+    sharing::ExpandPads(material.seeds.data(), positions, context.round_id, context.answer_bytes,
+                        pads->memory().subspan(begin * each, (end - begin) * each));
   });
-  if (masks.has_value()) material.masks = *std::move(masks);
+  if (pads.has_value()) material.pads = *std::move(pads);
   return resources.CheckLive();
 }
 

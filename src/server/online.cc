@@ -22,8 +22,8 @@ namespace {
 // Messages that one thread works on at a time, so that their data stays in its cache.
 constexpr size_t kPositionsAtOnce = 1024;
 // The same for answers, which may be long.
-size_t ChunkOf(size_t answer_bytes) {
-  return std::clamp<size_t>((128 << 10) / answer_bytes, 16, kPositionsAtOnce);
+size_t ChunkOf(size_t tagged_bytes) {
+  return std::clamp<size_t>((128 << 10) / tagged_bytes, 16, kPositionsAtOnce);
 }
 // Bytes of answers that are made, or put in order, at a time, by all threads.
 constexpr size_t kPieceBytes = 2 << 20;
@@ -41,27 +41,24 @@ absl::Status CheckPositions(const OnlineMaterial& material, const wire::QueryBat
   return absl::OkStatus();
 }
 
-void XorInto(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
-}
-
 // Prefetches the first cache lines of bytes that will be read soon. The processor fetches the rest
 // itself.
 void Ahead(const uint8_t* bytes, size_t size) {
   for (size_t at = 0; at < std::min<size_t>(size, 256); at += 64) __builtin_prefetch(bytes + at);
 }
 
-// Hands out the answers to a batch of queries, under this party's masks, piece by piece.
+// Hands out the answers to a batch of queries, under this party's masks and tags, piece by piece.
 template <typename Source>
 class MaskedAnswers : public Source {
  public:
   MaskedAnswers(const AnswerKeysPointer& keys, ThreadPool& pool)
       : answer_bytes_(keys->context->answer_bytes),
+        tagged_bytes_(keys->context->tagged_bytes()),
         count_(keys->queries->positions.size()),
         pool_(pool),
         keys_(keys) {}
 
-  uint64_t size() const override { return count_ * answer_bytes_; }
+  uint64_t size() const override { return count_ * tagged_bytes_; }
 
  protected:
   // What the next piece is made of, to be held until it is made.
@@ -72,16 +69,16 @@ class MaskedAnswers : public Source {
   }
 
   // Makes the answers to the next queries, as many as `piece` has room for: fill(first, answers)
-  // writes some without masks, those to the queries from number `first` of all on, and may be
-  // called on several threads. No answer is left without its mask (checked).
+  // writes some as they come to this party, those to the queries from number `first` of all on, and
+  // may be called on several threads. No answer is left without its mask and its tag (checked).
   template <typename Fill>
   void Make(const AnswerKeys& keys, MutableBytes piece, const Fill& fill) {
-    const size_t count = piece.size() / answer_bytes_;
-    SHOAL_CHECK(piece.size() == count * answer_bytes_ && count <= count_ - given_);
+    const size_t count = piece.size() / tagged_bytes_;
+    SHOAL_CHECK(piece.size() == count * tagged_bytes_ && count <= count_ - given_);
     std::atomic<size_t> masked = 0;
-    pool_.ParallelFor(count, ChunkOf(answer_bytes_), [&](size_t begin, size_t end) {
+    pool_.ParallelFor(count, ChunkOf(tagged_bytes_), [&](size_t begin, size_t end) {
       const MutableBytes answers =
-          piece.subspan(begin * answer_bytes_, (end - begin) * answer_bytes_);
+          piece.subspan(begin * tagged_bytes_, (end - begin) * tagged_bytes_);
       fill(given_ + begin, answers);
       masked += Mask(keys, given_ + begin, answers);
     });
@@ -90,35 +87,31 @@ class MaskedAnswers : public Source {
   }
 
   const size_t answer_bytes_;
+  const size_t tagged_bytes_;
   const size_t count_;  // of queries
   size_t given_ = 0;    // their answers so far
   ThreadPool& pool_;
 
  private:
-  // XORs the masks of the queries from number `first` on into their answers. Answers of dead
-  // positions become pseudorandom. Returns how many it has masked.
+  // Masks and tags the answers to the queries from number `first` on. Answers of dead positions
+  // become pseudorandom. Returns how many it has masked and tagged.
   size_t Mask(const AnswerKeys& keys, size_t first, MutableBytes answers) const {
     const OnlineMaterial& material = *keys.material;
+    const RoundContext& context = *keys.context;
     const auto positions =
-        std::span(keys.queries->positions).subspan(first, answers.size() / answer_bytes_);
-    size_t masked = 0;
-    if (material.masks.size() > 0) {
-      const uint8_t* const masks = material.masks.memory().data();
-      for (; masked < positions.size(); ++masked) {
-        XorInto(answers.data() + masked * answer_bytes_, masks + positions[masked] * answer_bytes_,
-                answer_bytes_);
-      }
-    } else {
-      sharing::XorMasks(material.seeds.data(), positions, keys.context->round_id, answer_bytes_,
-                        answers);
-      masked = positions.size();
-    }
+        std::span(keys.queries->positions).subspan(first, answers.size() / tagged_bytes_);
+    const size_t masked =
+        material.pads.size() > 0
+            ? sharing::MaskAnswersFromPads(material.pads.memory().data(), positions, answer_bytes_,
+                                           context.tag_covers(), answers)
+            : sharing::MaskAnswers(material.seeds.data(), positions, context.round_id,
+                                   answer_bytes_, context.tag_covers(), answers);
     for (size_t i = 0; i < positions.size(); ++i) {
       if (!material.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
       // The same for any number of machines.
       StoreLe(nonce, uint64_t{material.first_position} + positions[i]);
-      crypto_stream_chacha20(answers.data() + i * answer_bytes_, answer_bytes_, nonce,
+      crypto_stream_chacha20(answers.data() + i * tagged_bytes_, tagged_bytes_, nonce,
                              keys.secrets->DeadAnswerKey().data());
     }
     return masked;
@@ -139,10 +132,10 @@ class BackendAnswers final : public MaskedAnswers<ByteSource> {
     const OnlineMaterial& material = *keys->material;
     const wire::QueryBatch& queries = *keys->queries;
     const size_t count =
-        std::min(count_ - given_, std::max<size_t>(1, PieceBytes(pool_) / answer_bytes_));
-    piece_.resize(count * answer_bytes_);
+        std::min(count_ - given_, std::max<size_t>(1, PieceBytes(pool_) / tagged_bytes_));
+    piece_.resize(count * tagged_bytes_);
     Make(*keys, piece_, [&](size_t at, MutableBytes answers) {
-      const size_t n = answers.size() / answer_bytes_;
+      const size_t n = answers.size() / tagged_bytes_;
       const auto row_of = [&](size_t i) {
         const uint64_t row =
             sharing::Advance(material.shares[queries.positions[at + i]], queries.tallies[at + i]);
@@ -160,7 +153,7 @@ class BackendAnswers final : public MaskedAnswers<ByteSource> {
           rows[i % kAhead] = row_of(i + kAhead);
           Ahead(rows[i % kAhead], answer_bytes_);
         }
-        std::copy_n(row, answer_bytes_, answers.data() + i * answer_bytes_);
+        std::copy_n(row, answer_bytes_, answers.data() + i * tagged_bytes_);
       }
     });
     return BytesView(piece_);
@@ -310,22 +303,22 @@ absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
                                                     std::span<const uint64_t> part_bytes,
                                                     const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
-  const uint64_t expected = forwarding.count * context.answer_bytes;
+  const uint64_t expected = forwarding.count * context.tagged_bytes();
   const uint64_t bytes = std::accumulate(part_bytes.begin(), part_bytes.end(), uint64_t{0});
   if (bytes != expected) {
-    return absl::InvalidArgumentError(absl::StrCat("answers: ", bytes, " bytes, where ",
-                                                   forwarding.count, " queries of ",
-                                                   context.answer_bytes, " bytes each were asked"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("answers: ", bytes, " bytes, where ", forwarding.count, " queries of ",
+                     context.tagged_bytes(), " bytes each were asked"));
   }
   std::vector<Part> parts;
   uint64_t begun = 0;
   for (const uint64_t part : part_bytes) {
     SHOAL_CHECK(part <= expected - begun);
-    if (part % context.answer_bytes != 0) {
+    if (part % context.tagged_bytes() != 0) {
       return absl::InvalidArgumentError(absl::StrCat("answers: a part of ", part, " bytes"));
     }
-    parts.push_back({begun, begun / context.answer_bytes,
-                     RecordCutter(part / context.answer_bytes, context.answer_bytes)});
+    parts.push_back({begun, begun / context.tagged_bytes(),
+                     RecordCutter(part / context.tagged_bytes(), context.tagged_bytes())});
     begun += part;
   }
   const SecretVector<uint64_t>& came = forwarding.routes.came();
@@ -335,7 +328,7 @@ absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
   // lists will need.
   uint64_t reserved = forwarding.arena == nullptr ? 0 : forwarding.returned.memory;
   const auto memory_of = [&](uint64_t places) {
-    return shuffle::Scatter::MemoryBytes(places, context.answer_bytes);
+    return shuffle::Scatter::MemoryBytes(places, context.tagged_bytes());
   };
   const auto make = [&](uint64_t wanted, uint64_t places,
                         uint64_t bucket_bytes) -> absl::StatusOr<shuffle::Scatter> {
@@ -344,7 +337,7 @@ absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
     SHOAL_ASSIGN_OR_RETURN(Spool list, fits ? forwarding.arena->MakeList(memory, memory)
                                             : resources.spools->Create(memory));
     reserved -= fits ? memory : 0;
-    return shuffle::Scatter::CreateFor(wanted, places, context.answer_bytes, bucket_bytes,
+    return shuffle::Scatter::CreateFor(wanted, places, context.tagged_bytes(), bucket_bytes,
                                        std::move(list));
   };
   constexpr uint64_t kBucketBytes = shuffle::Scatter::kBucketBytes;
@@ -355,12 +348,12 @@ absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
     SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter, make(wanted, all, kBucketBytes));
     // Somebody else may have taken that memory.
     if (all == own || scatter.in_memory()) {
-      return AnswerIntake(context.answer_bytes, &forwarding, std::move(parts), std::move(scatter),
+      return AnswerIntake(context.tagged_bytes(), &forwarding, std::move(parts), std::move(scatter),
                           resources);
     }
   }
   SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter, make(wanted, own, kBucketBytes));
-  AnswerIntake intake(context.answer_bytes, &forwarding, std::move(parts), std::move(scatter),
+  AnswerIntake intake(context.tagged_bytes(), &forwarding, std::move(parts), std::move(scatter),
                       resources);
   // These are read at the same time, one bucket of each: all buckets together have one's bytes.
   for (const uint64_t each : came) {
@@ -402,15 +395,15 @@ absl::Status AnswerIntake::TakeAt(uint64_t offset, BytesView piece) {
 }
 
 absl::Status AnswerIntake::PutWhole(Part& part, BytesView answers) {
-  const size_t n = answers.size() / answer_bytes_;
+  const size_t n = answers.size() / tagged_bytes_;
   const std::span places = forwarding_->memory.place().subspan(part.answer, n);
   part.answer += n;
   if (in_files_.empty()) return scatter_.Put(places, answers, *resources_.pool);
-  const size_t most = std::max<size_t>(1, kPieceBytes / answer_bytes_);
+  const size_t most = std::max<size_t>(1, kPieceBytes / tagged_bytes_);
   for (size_t at = 0; at < n; at += most) {
     const size_t now = std::min(most, n - at);
     SHOAL_RETURN_IF_ERROR(PutToFiles(places.subspan(at, now),
-                                     answers.subspan(at * answer_bytes_, now * answer_bytes_)));
+                                     answers.subspan(at * tagged_bytes_, now * tagged_bytes_)));
   }
   return absl::OkStatus();
 }
@@ -447,24 +440,24 @@ absl::Status AnswerIntake::PutToFiles(std::span<const uint32_t> places, BytesVie
     ++at[list + 1];
   }
   std::partial_sum(at.begin(), at.end(), at.begin());
-  ordered_.resize(others * answer_bytes_);
+  ordered_.resize(others * tagged_bytes_);
   SecretVector<uint64_t> next(at.begin(), at.end());
   for (size_t i = 0; i < others; ++i) {
     const size_t list = order_[i];
     order_[i] = static_cast<uint32_t>(next[list]++);
     places_[order_[i]] = static_cast<uint32_t>(places[elsewhere_[i]] - starts[list]);
   }
-  pool.ParallelFor(others, ChunkOf(answer_bytes_), [&](size_t begin, size_t end) {
+  pool.ParallelFor(others, ChunkOf(tagged_bytes_), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      std::copy_n(answers.data() + elsewhere_[i] * answer_bytes_, answer_bytes_,
-                  ordered_.data() + order_[i] * answer_bytes_);
+      std::copy_n(answers.data() + elsewhere_[i] * tagged_bytes_, tagged_bytes_,
+                  ordered_.data() + order_[i] * tagged_bytes_);
     }
   });
   for (size_t k = 0; k < lists; ++k) {
     const uint64_t begin = at[k], count = at[k + 1] - begin;
     SHOAL_RETURN_IF_ERROR(in_files_[k].Put(
         std::span(places_).subspan(begin, count),
-        BytesView(ordered_).subspan(begin * answer_bytes_, count * answer_bytes_), pool));
+        BytesView(ordered_).subspan(begin * tagged_bytes_, count * tagged_bytes_), pool));
   }
   return absl::OkStatus();
 }
@@ -486,7 +479,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPoin
   SHOAL_CHECK(!context.is_backend());
   const absl::Status returned =
       intake.complete() ? intake.forwarding_->routes.Return(intake.TakeOthers(), intake.scatter_,
-                                                            context.answer_bytes, resources)
+                                                            context.tagged_bytes(), resources)
                         : absl::InvalidArgumentError("answers: not all of them came");
   if (!returned.ok()) {
     resources.machines->GiveUp();

@@ -4,8 +4,8 @@
 //   party j-1 --- used positions, 4-byte tallies (wire/query_batch.h) ---> party j
 //                   take every tally a step; add the noise queries; put all at their places
 //   party j --- the same over its permutation ---> party j+1 ... party m reads the rows
-//   party j <--- one answer of answer_bytes for every used position, in order --- party j+1
-//                   unshuffle; drop the answers to the noise; mask
+//   party j <--- one answer and its tag for every used position, in order --- party j+1
+//                   unshuffle; drop the answers to the noise; mask and tag (sharing/sharing.h)
 //   party j-1 <--- the same over its own positions --- party j
 //
 // At a party of several machines each has a slice of the positions and of the next party's places.
@@ -142,9 +142,9 @@ class AnswerIntake {
     RecordCutter cutter;
     bool complete() const { return cutter.complete(); }
   };
-  AnswerIntake(size_t answer_bytes, const Forwarding* forwarding, std::vector<Part> parts,
+  AnswerIntake(size_t tagged_bytes, const Forwarding* forwarding, std::vector<Part> parts,
                shuffle::Scatter scatter, const Resources& resources)
-      : answer_bytes_(answer_bytes),
+      : tagged_bytes_(tagged_bytes),
         forwarding_(forwarding),
         parts_(std::move(parts)),
         scatter_(std::move(scatter)),
@@ -160,7 +160,7 @@ class AnswerIntake {
   // The answers for each of the other machines, by rank.
   std::vector<std::unique_ptr<ByteSource>> TakeOthers();
 
-  size_t answer_bytes_;
+  size_t tagged_bytes_;  // of an answer with its tag
   const Forwarding* forwarding_;
   std::vector<Part> parts_;
   uint64_t at_ = 0;  // where Take goes on
@@ -175,8 +175,9 @@ class AnswerIntake {
   SecretVector<uint8_t> ordered_;
 };
 
-// Returns the answers for the previous party, masked as they are read. Every used position gets one
-// answer of the fixed size; a dead position, for which nobody has a mask, gets pseudorandom bytes.
+// Returns the answers for the previous party, masked and tagged as they are read. Every used
+// position gets one answer of the fixed size; a dead position, for which nobody has a mask, gets
+// pseudorandom bytes.
 // INVALID_ARGUMENT if the intake is not complete; errors of Machines and of the spools, after which
 // other machines are as after ForwardQueries. Of the resources, the source needs the pool alone.
 absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPointer& keys,
@@ -184,8 +185,8 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPoin
                                                             const Resources& resources);
 
 // At the backend: answers every query with the row that it names, or zeros if there is no such row,
-// under the mask. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries; then
-// this machine gives up. Of the resources, the source needs the pool alone.
+// under mask and tag. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries;
+// then this machine gives up. Of the resources, the source needs the pool alone.
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const AnswerKeysPointer& keys,
                                                           const AnswerTable& table,
                                                           const Resources& resources);

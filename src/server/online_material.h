@@ -34,14 +34,13 @@ struct PartyLayout {
 };
 
 // Takes 44 bytes for every position and 8 for every noise query. Where memory is plentiful, also
-// takes a mask of an answer's size for every position, and 16 bytes for every position of the next
-// party.
+// takes for every position an answer's mask and the key of its tag (sharing::PadBytes), and 16
+// bytes for every position of the next party.
 struct OnlineMaterial {
   static constexpr uint32_t kDead = 0xffffffff;
 
-  // Holds the masks, forward_memory and the answers; `memory` says how much of it each list has. If
-  // the arena is null, there are no masks and no forward_memory, and answers go where there is
-  // room.
+  // Holds the pads, forward_memory and the answers; `memory` says how much of it each list has. If
+  // the arena is null, there are no pads and no forward_memory, and answers go where there is room.
   std::shared_ptr<Arena> arena;
   RoundMemory memory;
 
@@ -53,9 +52,9 @@ struct OnlineMaterial {
   PageBuffer seeds;             // seed_j of position i at 32 * i; zeros if dead
 
   // Expanded from the seeds ahead of time (MakeReady in offline.h): the share of every position,
-  // and its mask if there was memory for all masks.
+  // and its pad if there was memory for all pads.
   PageArray<sharing::QueryShare> shares;
-  Spool masks;  // empty, or in memory, with the mask of position i at answer_bytes * i
+  Spool pads;  // empty, or in memory, with the pad of position i at PadBytes(answer_bytes) * i
 
   // The place of position i among the next party's positions, or kDead. At the backend, which does
   // not shuffle, 0 or kDead.

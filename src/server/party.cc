@@ -1026,7 +1026,7 @@ absl::Status Party::PrepareNoise(const Digest& round_id) {
 
 absl::StatusOr<uint64_t> Party::AnswerBytes(const Digest& round_id) const {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  return open->draft.answer_bytes();
+  return round::TaggedAnswerBytes(open->draft);
 }
 
 Party::InputLimits Party::MaxInput() const {

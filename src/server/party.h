@@ -216,7 +216,8 @@ class Party {
   // called ahead of time, from any thread.
   absl::Status PrepareNoise(const Digest& round_id);
 
-  // The bytes of an answer in a round that this party has signed. NOT_FOUND if it is not open.
+  // The bytes of an answer with its tag, in a round that this party has signed. NOT_FOUND if it is
+  // not open.
   absl::StatusOr<uint64_t> AnswerBytes(const Digest& round_id) const;
 
   // Bounds on the input of Offline and Queries in any round, of any epoch with open rounds.

@@ -179,8 +179,8 @@ class TestParty {
   BytesView Answered(BytesView answers, uint32_t rank) const {
     uint64_t before = 0;
     for (uint32_t r = 0; r < rank; ++r) before += machines[r]->forwarding.count;
-    return answers.subspan(before * context.answer_bytes,
-                           machines[rank]->forwarding.count * context.answer_bytes);
+    return answers.subspan(before * context.tagged_bytes(),
+                           machines[rank]->forwarding.count * context.tagged_bytes());
   }
   uint64_t forwarded() const {
     uint64_t all = 0;
@@ -191,7 +191,7 @@ class TestParty {
   absl::Status TakeAnswers(BytesView mine, Machine& machine, Machines& all,
                            std::optional<AnswerIntake>& intake) const {
     const std::vector<uint64_t> parts =
-        PartsOf(machine.forwarding.count * context.answer_bytes, all);
+        PartsOf(machine.forwarding.count * context.tagged_bytes(), all);
     SHOAL_ASSIGN_OR_RETURN(intake, AnswerIntake::Begin(context, machine.queries, machine.forwarding,
                                                        parts, machine.resources(all)));
     return InPieces(mine, parts, [&](uint64_t offset, BytesView piece) {
@@ -201,7 +201,7 @@ class TestParty {
   // How a machine's answers come: at one of several, in parts at the same time.
   std::vector<uint64_t> PartsOf(uint64_t bytes, const Machines& all) const {
     if (all.count() == 1) return {bytes};
-    const uint64_t third = bytes / context.answer_bytes / 3 * context.answer_bytes;
+    const uint64_t third = bytes / context.tagged_bytes() / 3 * context.tagged_bytes();
     return {0, third, 0, third, bytes - 2 * third, 0};
   }
   // Of each part a piece in turn, the last part first.
@@ -390,7 +390,7 @@ TEST(PartyOnlineTest, SlicesJoinedAreWhatOneMachineMakes) {
       const Input input = MakeInput(round, number, onions, random);
       const Bytes rows = Draw(kRows * 600, random);
       const uint64_t positions = input.list.size() / input.record_bytes * input.onions_each;
-      const Bytes answers = Draw(600 * (positions + 4000), random);
+      const Bytes answers = Draw(sharing::TaggedBytes(600) * (positions + 4000), random);
       std::vector<wire::QueryBatch> batches;
       for (const uint64_t one_in : {1, 2, 40}) {
         batches.push_back(SomeQueries(positions, one_in, random));
@@ -407,7 +407,7 @@ TEST(PartyOnlineTest, SlicesJoinedAreWhatOneMachineMakes) {
           ASSERT_EQ(party.positions(), positions);
           for (size_t k = 0; k < batches.size(); ++k) {
             Output out = RunOnline(party, batches[k], answers, {rows, kRows});
-            EXPECT_EQ(out.answers.size(), 600 * batches[k].positions.size());
+            EXPECT_EQ(out.answers.size(), sharing::TaggedBytes(600) * batches[k].positions.size());
             EXPECT_EQ(out.records.size(), number == 3 ? 3u : 5u);
             if (k == expected.size()) {  // the first party: of one machine, in memory
               expected.push_back(std::move(out));
@@ -601,7 +601,7 @@ class SmallPartyTest : public ::testing::Test {
     party_.Expect(party_.RunAll([&](Machine& machine, Machines& all) {
       return party_.Queries(head_.journal, machine, all);
     }));
-    answers_ = Draw(party_.forwarded() * party_.context.answer_bytes, random_);
+    answers_ = Draw(party_.forwarded() * party_.context.tagged_bytes(), random_);
   }
   absl::Status Answers(BytesView answers, Machine& machine, Machines& all) {
     return party_.Answers(party_.Answered(answers, all.rank()), head_.journal, machine, all);
@@ -801,7 +801,7 @@ TEST_F(SmallPartyTest, AFaultAtAnyStepStopsAll) {
 TEST_F(SmallPartyTest, NothingPassesInTheClear) {
   LocalCluster cluster(kMachines);
   cluster.Capture();
-  answers_ = Draw(5000 * party_.context.answer_bytes, random_);
+  answers_ = Draw(5000 * party_.context.tagged_bytes(), random_);
   party_.Expect(party_.RunAll(
       [&](Machine& machine, Machines& all) { return party_.Queries(head_.journal, machine, all); },
       cluster));
@@ -823,14 +823,14 @@ TEST_F(SmallPartyTest, NothingPassesInTheClear) {
       EXPECT_TRUE(absent(record));
       EXPECT_TRUE(absent(material.seed(position).first(16)));
     }
-    const size_t answer_bytes = party_.context.answer_bytes;
-    for (size_t at = 0; at < machine->returned.size(); at += 7 * answer_bytes) {
+    const size_t tagged_bytes = party_.context.tagged_bytes();
+    for (size_t at = 0; at < machine->returned.size(); at += 7 * tagged_bytes) {
       EXPECT_TRUE(absent(BytesView(machine->returned).subspan(at, 16)));
     }
   }
   const BytesView used =
-      BytesView(answers_).first(party_.forwarded() * party_.context.answer_bytes);
-  for (size_t at = 0; at < used.size(); at += 7 * party_.context.answer_bytes) {
+      BytesView(answers_).first(party_.forwarded() * party_.context.tagged_bytes());
+  for (size_t at = 0; at < used.size(); at += 7 * party_.context.tagged_bytes()) {
     EXPECT_TRUE(absent(used.subspan(at, 16)));
   }
 }
@@ -880,7 +880,7 @@ void RunBare(TestParty& party, LocalCluster& down, LocalCluster& up) {
       },
       down));
   if (::testing::Test::HasFailure()) return;
-  const Bytes answers(party.forwarded() * party.context.answer_bytes);
+  const Bytes answers(party.forwarded() * party.context.tagged_bytes());
   party.Expect(party.RunAll(
       [&](Machine& machine, Machines& all) -> absl::Status {
         std::optional<AnswerIntake> intake;
@@ -918,7 +918,9 @@ TEST(PartyOnlineTest, NobodyReceivesMoreThanItsShare) {
       const double share = static_cast<double>(kQueries) * (count - 1) / count / count;
       for (uint32_t r = 0; r < count; ++r) {
         EXPECT_LT(static_cast<double>(down.received_bytes(r)), 1.3 * 8 * share) << count;
-        EXPECT_LT(static_cast<double>(up.received_bytes(r)), 1.3 * 80 * share) << count;
+        EXPECT_LT(static_cast<double>(up.received_bytes(r)),
+                  1.3 * static_cast<double>(sharing::TaggedBytes(80)) * share)
+            << count;
         seen.push_back(down.received_bytes(r));
         seen.push_back(up.received_bytes(r));
       }

@@ -305,13 +305,15 @@ bool PracticeTerm::TakesRow(uint64_t slot, MutableBytes answer,
                             std::span<const round::RefreshTag> tags) const {
   const State& s = *state_;
   SHOAL_CHECK(slot < s.first_seeds.size() && tags.size() == kParties &&
-              answer.size() == s.shape.answer_bytes);
+              answer.size() == sharing::TaggedBytes(s.shape.answer_bytes));
   const wire::RefreshHeader& header = s.refresh.header();
-  sharing::XorMask(s.first_seeds[slot].view(), round::RefreshMasksId(header, tags[0]), answer);
-  sharing::XorMask(s.last_seeds[slot].view(), round::RefreshMasksId(header, tags[1]), answer);
-  return std::ranges::equal(
-      answer,
-      s.table->answers.bytes.subspan(s.places[slot] % s.shape.rows * answer.size(), answer.size()));
+  const sharing::AnswerSeed seeds[] = {
+      {s.first_seeds[slot].view(), round::RefreshMasksId(header, tags[0])},
+      {s.last_seeds[slot].view(), round::RefreshMasksId(header, tags[1])}};
+  if (!sharing::UnmaskAnswer(seeds, answer)) return false;
+  const size_t bytes = s.shape.answer_bytes;
+  return std::ranges::equal(answer.first(bytes), s.table->answers.bytes.subspan(
+                                                     s.places[slot] % s.shape.rows * bytes, bytes));
 }
 
 }  // namespace shoal::server

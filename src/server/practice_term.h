@@ -68,8 +68,8 @@ class PracticeTerm {
   std::vector<Fetch> MakeFetches(const round::RefreshTag& tag, uint64_t each) const;
   // Looks a client's answers up. Errors of Terms::Places.
   absl::Status TakeFetch(const Fetch& fetch, const round::RefreshTag& tag) const;
-  // Whether party 1's answer to slot `slot` < min(kChecked, queries), under the masks of both, is
-  // the row that was asked. Takes the masks off `answer`.
+  // Whether party 1's answer to slot `slot` < min(kChecked, queries), as both have masked and
+  // tagged it, is the row that was asked. Takes the masks off `answer`.
   bool TakesRow(uint64_t slot, MutableBytes answer, std::span<const round::RefreshTag> tags) const;
 
  private:

@@ -40,10 +40,11 @@ TEST(PracticeTermTest, ItsRefreshesAreReal) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto rows, term->Answer());
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, term->Return(*rows, rows->tags()));
     SHOAL_ASSERT_OK_AND_ASSIGN(Bytes all, ReadAll(*answers));
-    ASSERT_EQ(all.size(), 300 * kAnswer);
+    constexpr size_t kTagged = sharing::TaggedBytes(kAnswer);
+    ASSERT_EQ(all.size(), 300 * kTagged);
     for (uint64_t slot = 0; slot < 300; ++slot) {
       EXPECT_TRUE(
-          term->TakesRow(slot, MutableBytes(all).subspan(slot * kAnswer, kAnswer), answers->tags()))
+          term->TakesRow(slot, MutableBytes(all).subspan(slot * kTagged, kTagged), answers->tags()))
           << slot;
     }
     auto fetches = term->MakeFetches(answers->tags().front(), 64);

@@ -189,7 +189,7 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
 }
 
 absl::Status QueryRoutes::Return(std::span<const std::unique_ptr<ByteSource>> others,
-                                 shuffle::Scatter& own, size_t answer_bytes,
+                                 shuffle::Scatter& own, size_t tagged_bytes,
                                  const Resources& resources) const {
   Machines& machines = *resources.machines;
   const uint32_t count = machines.count();
@@ -203,13 +203,13 @@ absl::Status QueryRoutes::Return(std::span<const std::unique_ptr<ByteSource>> ot
   std::vector<uint64_t> most_bytes;
   std::vector<Incoming> incoming;
   for (uint32_t i = 0; i < count; ++i) {
-    outgoing.push_back({others[i].get(), most_from_[i] * answer_bytes});
-    most_bytes.push_back(most_to_[i] * answer_bytes);
-    incoming.push_back({RecordCutter(sent_[i].size(), answer_bytes)});
+    outgoing.push_back({others[i].get(), most_from_[i] * tagged_bytes});
+    most_bytes.push_back(most_to_[i] * tagged_bytes);
+    incoming.push_back({RecordCutter(sent_[i].size(), tagged_bytes)});
   }
   const auto take = [&](uint32_t from, BytesView answers) -> absl::Status {
     Incoming& machine = incoming[from];
-    const size_t n = answers.size() / answer_bytes;
+    const size_t n = answers.size() / tagged_bytes;
     const auto numbers = std::span(sent_[from]).subspan(machine.taken, n);
     machine.taken += n;
     return own.Put(numbers, answers, *resources.pool);

@@ -58,7 +58,7 @@ class QueryRoutes {
   // which it came. Puts answers that come to the numbers of this machine's queries. Returns when
   // all machines have all of theirs. Errors as Forward, and those of the sources.
   absl::Status Return(std::span<const std::unique_ptr<ByteSource>> others, shuffle::Scatter& own,
-                      size_t answer_bytes, const Resources& resources) const;
+                      size_t tagged_bytes, const Resources& resources) const;
 
  private:
   // By rank: the queries that go there at most, and those that come from there at most.

@@ -142,7 +142,7 @@ absl::StatusOr<Refreshes::Done> Refreshes::RunOne(const Digest& round_id, Link& 
   }
   const Stopwatch wall;
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<RefreshAnswers> answers, first.Refresh(refresh));
-  SHOAL_CHECK(answers->size() == term.positions * answer_bytes);
+  SHOAL_CHECK(answers->size() == term.positions * round::TaggedAnswerBytes(term.header));
   SHOAL_CHECK(answers->tags().size() == party_->roster().size());
   absl::StatusOr<Spool> all = spools_->Create(answers->size());
   if (!all.ok()) return NoEndOfTheTerm(all.status());
@@ -220,8 +220,8 @@ absl::StatusOr<wire::FetchRefreshResponse> Refreshes::FetchRefresh(
         "refresh ", header.number(), " is the latest one, and not ", request.number()));
   }
   SHOAL_ASSIGN_OR_RETURN(const Terms::Known term, terms_->Find(round_id));
-  const uint64_t answer_bytes = term.header.answer_bytes();
-  SHOAL_RETURN_IF_ERROR(CheckFetch(request.slots().size() / 4, answer_bytes));
+  const uint64_t tagged_bytes = round::TaggedAnswerBytes(term.header);
+  SHOAL_RETURN_IF_ERROR(CheckFetch(request.slots().size() / 4, tagged_bytes));
   SHOAL_ASSIGN_OR_RETURN(const SlotRequest parsed, ParseSlots(request.slots(), request.tokens()));
   if (const size_t runs = CountRuns(parsed.slots); runs > kMaxSlotRuns) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -232,7 +232,7 @@ absl::StatusOr<wire::FetchRefreshResponse> Refreshes::FetchRefresh(
                          terms_->Places(header, shown->tags.front(), parsed.slots, parsed.tokens));
   wire::FetchRefreshResponse response;
   SHOAL_ASSIGN_OR_RETURN(*response.mutable_answers(),
-                         ReadAnswers(shown->answers, places, answer_bytes));
+                         ReadAnswers(shown->answers, places, tagged_bytes));
   return response;
 }
 

@@ -16,6 +16,7 @@
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
+#include "src/sharing/sharing.h"
 #include "src/storage/spool.h"
 
 namespace shoal::server {
@@ -62,6 +63,12 @@ struct RoundContext {
   // The onion keys of the parties after this one, the next party first; empty at the backend.
   std::vector<onion::Recipient> next_recipients;
 
+  // Of an answer with its tag, as it comes in, lies and goes out.
+  size_t tagged_bytes() const { return sharing::TaggedBytes(answer_bytes); }
+  // What this party's answer tags cover.
+  sharing::TagCovers tag_covers() const {
+    return is_backend() ? sharing::TagCovers::kAnswer : sharing::TagCovers::kAnswerAndTag;
+  }
   bool is_frontend() const { return party.value() == 1; }
   bool is_backend() const { return party.value() == parties; }
   size_t layers() const { return parties - party.value() + 1; }

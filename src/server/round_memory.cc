@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/sharing/sharing.h"
 #include "src/shuffle/scatter.h"
 #include "src/storage/arena.h"
 #include "src/wire/query_batch.h"
@@ -20,6 +21,8 @@ constexpr uint64_t kPlaceBytes = 2 + 4 + 4;
 constexpr uint64_t kNoiseBytes = 8;  // position and tally
 // For a query that goes to another machine: place and tally, and its number.
 constexpr uint64_t kRouteBytes = 4 + 4 + 4;
+
+uint64_t TaggedBytes(const RoundSize& size) { return sharing::TaggedBytes(size.answer_bytes); }
 
 // Hands out memory, list after list.
 class Division {
@@ -58,7 +61,7 @@ uint64_t SeveralMachinesBytes(const RoundSize& size, const RoundMemory& memory) 
       memory.returned.memory > 0
           ? 0
           : 2 * std::min(shuffle::Scatter::kBucketBytes,
-                         shuffle::Scatter::MemoryBytes(size.others, size.answer_bytes));
+                         shuffle::Scatter::MemoryBytes(size.others, TaggedBytes(size)));
   return decoded + buckets;
 }
 
@@ -83,15 +86,17 @@ RoundMemory DivideMemory(const RoundSize& size, uint64_t free_bytes) {
 
 RoundMemory DivideLater(const RoundSize& size, const ListMemory& opened, uint64_t free_bytes) {
   Division division(free_bytes);
-  const uint64_t answers = size.positions * size.answer_bytes;
+  // Calibration makes up rounds whose answers have no bytes, to measure what is not theirs.
+  const uint64_t pads =
+      size.answer_bytes == 0 ? 0 : size.positions * sharing::PadBytes(size.answer_bytes);
   RoundMemory memory;
   memory.opened = opened;
-  memory.masks = division.IfPlentiful(answers);
+  memory.pads = division.IfPlentiful(pads);
   if (size.inner_bytes == 0) return memory;
   memory.forward = division.IfPlentiful(size.next_positions() * kForwardPositionBytes);
   memory.ordered = division.Always(
       shuffle::Scatter::MemoryBytes(size.next_positions(), size.inner_bytes), ReturnedBytes(size));
-  Division online(opened.memory + free_bytes - memory.masks.memory - memory.forward.memory);
+  Division online(opened.memory + free_bytes - memory.pads.memory - memory.forward.memory);
   memory.returned = online.Always(ReturnedBytes(size));
   return memory;
 }
@@ -111,7 +116,7 @@ uint64_t PeakArrayBytes(const RoundSize& size, const RoundMemory& memory) {
 }
 
 uint64_t ReturnedBytes(const RoundSize& size) {
-  return shuffle::Scatter::MemoryBytes(size.next_positions() + size.others, size.answer_bytes);
+  return shuffle::Scatter::MemoryBytes(size.next_positions() + size.others, TaggedBytes(size));
 }
 
 absl::Status CheckEmptyRound(const RoundContext& context, const Resources& resources) {

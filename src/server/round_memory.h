@@ -5,9 +5,9 @@
 // which the stages make them: the noise, the opened onions, the list for the next party, the
 // answers on their way back. The frontend keeps these for its clients where they lie, or, if that
 // is a file, copies them to a list of their own, for which nothing is reserved. Two things are made
-// ahead of time where memory is plentiful, so that no client waits for them: the masks of the
-// answers, and the memory in which queries are put in order. Each is made only if it leaves as much
-// free as it takes.
+// ahead of time where memory is plentiful, so that no client waits for them: the answers' masks
+// with the keys of their tags, and the memory in which queries are put in order. Each is made only
+// if it leaves as much free as it takes.
 //
 // The answers get the memory that the lists of the offline stage had, and more if there is more.
 // The list for the next party gets enough memory for the answers that will later lie there, so that
@@ -35,7 +35,7 @@ struct RoundSize {
   uint64_t positions = 0;   // N_j: the party's input
   uint64_t noise = 0;       // S_j: its own noise; 0 at the backend
   size_t inner_bytes = 0;   // an onion of the next party; 0 at the backend
-  size_t answer_bytes = 0;  // a row and its signature
+  size_t answer_bytes = 0;  // a row and its signature, without the answer tag
   // Of the answers that come to this machine, those that go on to other machines of the party, as
   // far as they need more room than a list of N_(j+1).
   uint64_t others = 0;
@@ -56,7 +56,7 @@ struct ListMemory {
 
 struct RoundMemory {
   // From the offline stage to the end of the round.
-  ListMemory masks;    // of all answers; not made where memory is scarce
+  ListMemory pads;     // of all answers; not made where memory is scarce
   ListMemory forward;  // where queries are put in order; allocated online where memory is scarce
   // From the offline stage on.
   ListMemory opened;   // the opened onions
@@ -77,7 +77,7 @@ struct RoundMemory {
   uint64_t untouched() const { return returned.memory > ordered.memory ? returned.memory : 0; }
 
  private:
-  uint64_t ready() const { return masks.memory + forward.memory; }
+  uint64_t ready() const { return pads.memory + forward.memory; }
 };
 
 // The rule. `free_bytes` is the memory for lists that nobody has reserved (Arena::free_bytes).

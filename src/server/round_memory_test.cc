@@ -15,7 +15,8 @@ constexpr RoundSize kBackend = {.positions = 1000, .answer_bytes = 304};
 constexpr uint64_t kPlenty = uint64_t{1} << 40;
 
 constexpr uint64_t Opened(const RoundSize& size) { return size.positions * size.inner_bytes; }
-constexpr uint64_t Masks(const RoundSize& size) { return size.positions * size.answer_bytes; }
+// For each answer a mask and the key of its tag.
+constexpr uint64_t Pads(const RoundSize& size) { return size.positions * (size.answer_bytes + 32); }
 uint64_t Forward(const RoundSize& size) { return size.next_positions() * kForwardPositionBytes; }
 uint64_t Ordered(const RoundSize& size) {
   return shuffle::Scatter::MemoryBytes(size.next_positions(), size.inner_bytes);
@@ -25,21 +26,21 @@ TEST(RoundMemoryTest, WithPlentyEverythingIsInMemoryWithRoomForTheAnswers) {
   const RoundMemory memory = DivideMemory(kFrontend, kPlenty);
   EXPECT_EQ(memory.opened.bytes, Opened(kFrontend));
   EXPECT_EQ(memory.opened.memory, Opened(kFrontend));
-  EXPECT_EQ(memory.masks.memory, Masks(kFrontend));
+  EXPECT_EQ(memory.pads.memory, Pads(kFrontend));
   EXPECT_EQ(memory.forward.memory, Forward(kFrontend));
   EXPECT_EQ(memory.ordered.bytes, Ordered(kFrontend));
   EXPECT_EQ(memory.ordered.memory, ReturnedBytes(kFrontend));
   EXPECT_EQ(memory.returned.memory, ReturnedBytes(kFrontend));
-  EXPECT_EQ(memory.lists(), memory.masks.memory + memory.forward.memory + memory.opened.memory +
+  EXPECT_EQ(memory.lists(), memory.pads.memory + memory.forward.memory + memory.opened.memory +
                                 memory.ordered.memory);
   // The answers lie where the list for the next party lay.
   EXPECT_EQ(memory.lists(), memory.opened.memory + memory.later());
   EXPECT_EQ(memory.untouched(), 0u);
 }
 
-TEST(RoundMemoryTest, TheBackendHasMasksAlone) {
+TEST(RoundMemoryTest, TheBackendHasPadsAlone) {
   const RoundMemory memory = DivideMemory(kBackend, kPlenty);
-  EXPECT_EQ(memory.lists(), Masks(kBackend));
+  EXPECT_EQ(memory.lists(), Pads(kBackend));
   EXPECT_EQ(kBackend.next_positions(), 0u);
 }
 
@@ -51,11 +52,11 @@ TEST(RoundMemoryTest, WithNothingFreeListsAreInFilesAndNothingIsMadeAhead) {
   }
 }
 
-// Masks must leave as much memory as they take, and so must the queries' places after them.
+// Pads must leave as much memory as they take, and so must the queries' places after them.
 TEST(RoundMemoryTest, WhatIsMadeAheadLeavesAsMuchFree) {
-  const uint64_t border = Opened(kMiddle) + 2 * Masks(kMiddle);
-  EXPECT_EQ(DivideMemory(kMiddle, border).masks.memory, Masks(kMiddle));
-  EXPECT_EQ(DivideMemory(kMiddle, border - 1).masks.memory, 0u);
+  const uint64_t border = Opened(kMiddle) + 2 * Pads(kMiddle);
+  EXPECT_EQ(DivideMemory(kMiddle, border).pads.memory, Pads(kMiddle));
+  EXPECT_EQ(DivideMemory(kMiddle, border - 1).pads.memory, 0u);
   const uint64_t later = Opened(kMiddle) + 2 * Forward(kMiddle);
   EXPECT_EQ(DivideMemory(kMiddle, later).forward.memory, Forward(kMiddle));
   EXPECT_EQ(DivideMemory(kMiddle, later - 1).forward.memory, 0u);
@@ -64,7 +65,7 @@ TEST(RoundMemoryTest, WhatIsMadeAheadLeavesAsMuchFree) {
 // A list gets its own bytes before it gets room for answers.
 TEST(RoundMemoryTest, RoomForAnswersLeavesTwiceAsMuchFree) {
   const uint64_t room = ReturnedBytes(kFrontend);
-  const uint64_t before = Opened(kFrontend) + Masks(kFrontend) + Forward(kFrontend);
+  const uint64_t before = Opened(kFrontend) + Pads(kFrontend) + Forward(kFrontend);
   EXPECT_EQ(DivideMemory(kFrontend, before + 3 * room).ordered.memory, room);
   EXPECT_EQ(DivideMemory(kFrontend, before + 3 * room - 1).ordered.memory, Ordered(kFrontend));
   EXPECT_EQ(DivideMemory(kFrontend, Opened(kFrontend)).opened.memory, Opened(kFrontend));
@@ -118,7 +119,7 @@ TEST(RoundMemoryTest, OneOfSeveralMachinesNeedsMore) {
   // query of the message; header and bitmap.
   const uint64_t next = several.next_positions(), decoded = 8 * next + 5 + (next + 7) / 8;
   EXPECT_EQ(more(in_memory), 12 * 400 + decoded);
-  EXPECT_EQ(more(in_files), 12 * 400 + decoded + 2 * 400 * (304 + 4));
+  EXPECT_EQ(more(in_files), 12 * 400 + decoded + 2 * 400 * (304 + 16 + 4));
   several.others = 10'000'000;
   EXPECT_EQ(more(in_files), 12 * several.others + decoded + 2 * shuffle::Scatter::kBucketBytes);
 }

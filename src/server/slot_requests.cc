@@ -39,23 +39,23 @@ absl::Status CheckDistinct(std::vector<uint32_t> slots) {
   return absl::InvalidArgumentError(absl::StrCat("slot ", *twice, " is named twice"));
 }
 
-absl::Status CheckFetch(uint64_t answers, uint64_t answer_bytes) {
+absl::Status CheckFetch(uint64_t answers, uint64_t tagged_bytes) {
   // One answer is always allowed: rows have up to 1 MiB, and a response may have 4 MiB.
-  const uint64_t most = std::max<uint64_t>(1, kMaxFetchBytes / answer_bytes);
+  const uint64_t most = std::max<uint64_t>(1, kMaxFetchBytes / tagged_bytes);
   if (answers <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(answers, " answers of ", answer_bytes, " bytes in one request; at most ", most));
+      absl::StrCat(answers, " answers of ", tagged_bytes, " bytes in one request; at most ", most));
 }
 
 absl::StatusOr<std::string> ReadAnswers(const Spool& spool, std::span<const uint64_t> numbers,
-                                        uint64_t answer_bytes) {
-  std::string answers(numbers.size() * answer_bytes, 0);
+                                        uint64_t tagged_bytes) {
+  std::string answers(numbers.size() * tagged_bytes, 0);
   for (size_t i = 0; i < numbers.size();) {
     size_t n = 1;
     while (i + n < numbers.size() && numbers[i + n] == numbers[i] + n) ++n;
     SHOAL_RETURN_IF_ERROR(spool.Read(
-        numbers[i] * answer_bytes,
-        {reinterpret_cast<uint8_t*>(answers.data()) + i * answer_bytes, n * answer_bytes}));
+        numbers[i] * tagged_bytes,
+        {reinterpret_cast<uint8_t*>(answers.data()) + i * tagged_bytes, n * tagged_bytes}));
     i += n;
   }
   return answers;

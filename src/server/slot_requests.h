@@ -26,11 +26,11 @@ absl::StatusOr<SlotRequest> ParseSlots(absl::string_view slots, absl::string_vie
 absl::Status CheckDistinct(std::vector<uint32_t> slots);
 
 // INVALID_ARGUMENT for more than 2 MiB of answers in one response, unless it is one answer.
-absl::Status CheckFetch(uint64_t answers, uint64_t answer_bytes);
+absl::Status CheckFetch(uint64_t answers, uint64_t tagged_bytes);
 // The answers with these numbers, in this order, which the spool has one after the other. Reads
 // once for each run of adjacent ones, as a client's slots mostly are adjacent. Errors of the spool.
 absl::StatusOr<std::string> ReadAnswers(const Spool& spool, std::span<const uint64_t> numbers,
-                                        uint64_t answer_bytes);
+                                        uint64_t tagged_bytes);
 
 }  // namespace shoal::server
 

@@ -206,14 +206,14 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
     queries.tallies.push_back(
         i % 5 == 0 ? i : sharing::FirstTally({&share, 1}, static_cast<uint32_t>(i % kRows)));
   }
-  Bytes incoming(queries.positions.size() * backend.answer_bytes);
+  Bytes incoming(queries.positions.size() * backend.tagged_bytes());
   random.Fill(incoming);
   std::vector<Bytes> answers, returned;
   for (SpoolPlace* const spools : {&roomy, &narrow}) {
     const Resources resources = {&pool, spools};
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(spools, 0, 0, "a test"));
     SHOAL_ASSERT_OK(MakeReady(backend, *arena, resources, state));
-    EXPECT_EQ(state.masks.size() > 0, spools == &roomy);
+    EXPECT_EQ(state.pads.size() > 0, spools == &roomy);
     answers.push_back(*ReadAll(**AnswerQueries(
         AnswerKeys::Of(backend, round.secrets(2), state, queries), {rows, kRows}, resources)));
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto forwarding,
@@ -227,12 +227,13 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
   EXPECT_EQ(answers[0], answers[1]);
   EXPECT_EQ(returned[0], returned[1]);
   // The answers are also what the definition says.
-  Bytes expected(
-      rows.begin() + static_cast<ptrdiff_t>(queries.positions[1] * backend.answer_bytes),
-      rows.begin() + static_cast<ptrdiff_t>((queries.positions[1] + 1) * backend.answer_bytes));
-  sharing::XorMask(state.seed(queries.positions[1]), backend.round_id, expected);
-  EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
-                         answers[0].begin() + static_cast<ptrdiff_t>(backend.answer_bytes)));
+  const BytesView seed = state.seed(queries.positions[1]);
+  const size_t each = backend.tagged_bytes();
+  Bytes expected = ToBytes(
+      BytesView(rows).subspan(queries.positions[1] * backend.answer_bytes, backend.answer_bytes));
+  expected.resize(each);
+  sharing::MaskAnswer(seed, backend.round_id, sharing::TagCovers::kAnswer, expected);
+  EXPECT_TRUE(std::ranges::equal(expected, BytesView(answers[0]).subspan(each, each)));
 }
 
 // Guarantee 17: a source of answers owns what it reads while it makes a piece, and keeps nothing of
@@ -253,7 +254,7 @@ TEST(StagesTest, ASourceOfAnswersKeepsNothingOfAnEndedRound) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto source, AnswerQueries(keys, {rows, 5}, {&pool, &spools}));
   keys.reset();
   EXPECT_TRUE(left.expired());
-  EXPECT_EQ(source->size(), 2 * backend.answer_bytes);
+  EXPECT_EQ(source->size(), 2 * backend.tagged_bytes());
   EXPECT_THAT(source->Next(), testing::StatusIs(absl::StatusCode::kFailedPrecondition, "ended"));
 }
 
@@ -276,9 +277,9 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
                         {rows, 5}, {&pool, &spools}));
   };
   const auto answers = ask();
-  ASSERT_EQ(answers->size(), 2 * backend.answer_bytes);
-  const Bytes first(answers->begin(), answers->begin() + 32),
-      second(answers->begin() + 32, answers->end());
+  ASSERT_EQ(answers->size(), 2 * backend.tagged_bytes());
+  const auto middle = answers->begin() + static_cast<ptrdiff_t>(backend.tagged_bytes());
+  const Bytes first(answers->begin(), middle), second(middle, answers->end());
   for (const Bytes& answer : {first, second}) {
     EXPECT_GT(std::set<uint8_t>(answer.begin(), answer.end()).size(), 20u);
   }
@@ -291,6 +292,10 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
       ReadAll(**AnswerQueries(AnswerKeys::Of(backend, another, last->material, queries), {rows, 5},
                               {&pool, &spools})));
   EXPECT_FALSE(std::equal(first.begin(), first.end(), others.begin()));
+  // Nor can anybody compute their tags.
+  const auto tag = [](BytesView answer) { return ToBytes(answer.last(sharing::kAnswerTagBytes)); };
+  EXPECT_NE(tag(first), tag(second));
+  EXPECT_NE(tag(first), tag(BytesView(others).first(first.size())));
 }
 
 // Every noise query reaches the backend as the row it was drawn for, as often as it was drawn, from
@@ -624,12 +629,14 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
       expected = messages;
       for (size_t i = 0; i < queries.positions.size(); ++i) {
         const uint32_t slot = queries.positions[i];
-        Bytes answer(returned.begin() + static_cast<ptrdiff_t>(i * answer_bytes),
-                     returned.begin() + static_cast<ptrdiff_t>((i + 1) * answer_bytes));
-        sharing::XorMask(front.seed(slot), {}, answer);
-        sharing::XorMask(back.seed(front.target[slot]), {}, answer);
-        ASSERT_TRUE(std::equal(answer.begin(), answer.end(),
-                               table.begin() + static_cast<ptrdiff_t>(row_of(slot) * answer_bytes)))
+        Bytes answer =
+            ToBytes(BytesView(returned).subspan(i * first.tagged_bytes(), first.tagged_bytes()));
+        const sharing::AnswerSeed seeds[] = {{front.seed(slot), {}},
+                                             {back.seed(front.target[slot]), {}}};
+        ASSERT_TRUE(sharing::UnmaskAnswer(seeds, answer)) << slot;
+        ASSERT_TRUE(
+            std::ranges::equal(BytesView(answer).first(answer_bytes),
+                               BytesView(table).subspan(row_of(slot) * answer_bytes, answer_bytes)))
             << slot;
       }
     }

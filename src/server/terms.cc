@@ -17,6 +17,7 @@
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/parallel/content_mac.h"
+#include "src/round/header.h"
 #include "src/server/answer_sieve.h"
 #include "src/server/record_cutter.h"
 #include "src/server/sealed_file.h"
@@ -45,23 +46,23 @@ constexpr size_t kChunkBytes = 64 << 10;
 constexpr size_t kPieceBytes = 2 << 20;
 
 // The same in answers: about so many bytes of them, whole vectors of the kernels and whole chunks.
-size_t ChunkAnswers(size_t answer_bytes) {
+size_t ChunkAnswers(size_t tagged_bytes) {
   constexpr size_t kLanes = 16;
-  const size_t fit = std::max<size_t>(1, kChunkBytes / answer_bytes);
+  const size_t fit = std::max<size_t>(1, kChunkBytes / tagged_bytes);
   return fit < kLanes ? fit : fit / kLanes * kLanes;
 }
-size_t PieceAnswers(size_t answer_bytes) {
-  const size_t chunk = ChunkAnswers(answer_bytes);
-  return chunk * std::max<size_t>(1, kPieceBytes / (chunk * answer_bytes));
+size_t PieceAnswers(size_t tagged_bytes) {
+  const size_t chunk = ChunkAnswers(tagged_bytes);
+  return chunk * std::max<size_t>(1, kPieceBytes / (chunk * tagged_bytes));
 }
 
 }  // namespace
 
 uint64_t TermArrays::file_bytes() const { return SealedFile::FileBytes(bytes()); }
 
-uint64_t TermArrays::list_bytes(size_t answer_bytes) const {
-  const AnswerSieve sieve(forwarded, positions, positions, PieceAnswers(answer_bytes));
-  return shuffle::Scatter::MemoryBytes(sieve.places(), answer_bytes);
+uint64_t TermArrays::list_bytes(size_t tagged_bytes) const {
+  const AnswerSieve sieve(forwarded, positions, positions, PieceAnswers(tagged_bytes));
+  return shuffle::Scatter::MemoryBytes(sieve.places(), tagged_bytes);
 }
 
 struct Terms::Term {
@@ -177,7 +178,8 @@ std::span<const uint32_t> Numbers(std::vector<uint32_t>& numbers, size_t count) 
 
 }  // namespace
 
-// Masks answers as they are read, digests them, and commits to them before the last piece leaves.
+// Masks and tags answers as they are read, digests them, and commits to them before the last piece
+// leaves.
 class Terms::Outgoing : public RefreshAnswers {
  public:
   Outgoing(const Terms* terms, TermPointer term, uint64_t generation,
@@ -191,7 +193,7 @@ class Terms::Outgoing : public RefreshAnswers {
         masks_(round::RefreshMasksId(header_, tags_.front())),
         seeds_(std::move(data), term_->arrays.seeds_at(0), term_->arrays.positions),
         mac_(term_->output_key.view(), "shoal refresh output v1",
-             ChunkAnswers(answer_bytes()) * answer_bytes()),
+             ChunkAnswers(tagged_bytes()) * tagged_bytes()),
         digest_(mac_),
         report_(std::move(report)) {
     dead_key_ = SeedOf(
@@ -199,7 +201,7 @@ class Terms::Outgoing : public RefreshAnswers {
     report_.set_bytes_out(size());
   }
 
-  uint64_t size() const override { return term_->arrays.positions * answer_bytes(); }
+  uint64_t size() const override { return term_->arrays.positions * tagged_bytes(); }
   const std::vector<round::RefreshTag>& tags() const override { return tags_; }
 
   absl::StatusOr<BytesView> Next() override {
@@ -208,15 +210,15 @@ class Terms::Outgoing : public RefreshAnswers {
     if (const auto* const hook = terms_->resources_.making_piece) (*hook)();
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, Piece());
-    const size_t count = piece.size() / answer_bytes();
+    const size_t count = piece.size() / tagged_bytes();
     SHOAL_ASSIGN_OR_RETURN(const std::span<const TermSeedBytes> seeds, seeds_.Next(count, pool()));
-    const std::span<const uint32_t> numbers = Numbers(numbers_, ChunkAnswers(answer_bytes()));
+    const std::span<const uint32_t> numbers = Numbers(numbers_, ChunkAnswers(tagged_bytes()));
     // Ranges are whole answers, as pieces and chunks are.
     digest_.UpdateMade(piece, pool(), [&](size_t begin, size_t end) {
-      const size_t first = begin / answer_bytes();
+      const size_t first = begin / tagged_bytes();
       const MutableBytes answers = piece.subspan(begin, end - begin);
       Fill(first, answers);
-      Mask(given() + first, seeds.subspan(first, answers.size() / answer_bytes()), numbers,
+      Mask(given() + first, seeds.subspan(first, answers.size() / tagged_bytes()), numbers,
            answers);
     });
     given_ += piece.size();
@@ -232,12 +234,14 @@ class Terms::Outgoing : public RefreshAnswers {
   }
 
  protected:
-  // Room for the next answers, at least one, or themselves without masks.
+  // Room for the next answers, at least one, or themselves as they came.
   virtual absl::StatusOr<MutableBytes> Piece() = 0;
   // Writes answers to the room, from number `first` of the piece on. On several threads at a time.
   virtual void Fill(size_t first, MutableBytes answers) const = 0;
   size_t answer_bytes() const { return term_->header.answer_bytes(); }
-  uint64_t given() const { return given_ / answer_bytes(); }
+  // Of an answer with its tag, as it comes in, lies and goes out.
+  size_t tagged_bytes() const { return sharing::TaggedBytes(answer_bytes()); }
+  uint64_t given() const { return given_ / tagged_bytes(); }
   const Term& term() const { return *term_; }
   ThreadPool& pool() const { return *terms_->resources_.pool; }
 
@@ -249,16 +253,19 @@ class Terms::Outgoing : public RefreshAnswers {
     const MutexLock lock(term_->mutex);
     term_->report = report_;
   }
-  // `first`: the number of the first of the answers among all.
+  // Masks and tags them. `first`: the number of the first of the answers among all.
   void Mask(uint64_t first, std::span<const TermSeedBytes> seeds, std::span<const uint32_t> numbers,
             MutableBytes answers) const {
-    sharing::XorMasks(seeds.front().data(), numbers.first(seeds.size()), masks_, answer_bytes(),
-                      answers);
+    const auto covers =
+        term_->arrays.backend ? sharing::TagCovers::kAnswer : sharing::TagCovers::kAnswerAndTag;
+    const size_t masked = sharing::MaskAnswers(seeds.front().data(), numbers.first(seeds.size()),
+                                               masks_, answer_bytes(), covers, answers);
+    SHOAL_CHECK(masked * tagged_bytes() == answers.size());
     for (size_t i = 0; i < seeds.size(); ++i) {
       if (!IsDead(seeds[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
       StoreLe(nonce, first + i);
-      crypto_stream_chacha20(answers.data() + i * answer_bytes(), answer_bytes(), nonce,
+      crypto_stream_chacha20(answers.data() + i * tagged_bytes(), tagged_bytes(), nonce,
                              dead_key_.data());
     }
   }
@@ -305,14 +312,14 @@ class Terms::FromTable final : public Terms::Outgoing {
  private:
   absl::StatusOr<MutableBytes> Piece() override {
     const size_t count =
-        std::min<uint64_t>(term().arrays.positions - given(), PieceAnswers(answer_bytes()));
+        std::min<uint64_t>(term().arrays.positions - given(), PieceAnswers(tagged_bytes()));
     SHOAL_ASSIGN_OR_RETURN(piece_rows_, rows_.Next(count, pool()));
-    piece_.resize(count * answer_bytes());
+    piece_.resize(count * tagged_bytes());
     return MutableBytes(piece_);
   }
 
   void Fill(size_t first, MutableBytes answers) const override {
-    const size_t bytes = answer_bytes(), count = answers.size() / bytes;
+    const size_t bytes = answer_bytes(), count = answers.size() / tagged_bytes();
     const auto row_of = [&](size_t i) {
       const uint32_t row = piece_rows_[first + i];
       return row < table_->answers.rows ? table_->answers.bytes.data() + row * bytes
@@ -321,7 +328,7 @@ class Terms::FromTable final : public Terms::Outgoing {
     constexpr size_t kAhead = 16;  // rows are all over the table
     for (size_t i = 0; i < count; ++i) {
       if (i + kAhead < count) Ahead(row_of(i + kAhead), bytes);
-      std::copy_n(row_of(i), bytes, answers.data() + i * bytes);
+      std::copy_n(row_of(i), bytes, answers.data() + i * tagged_bytes());
     }
   }
 
@@ -744,7 +751,7 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Answer(
 
 absl::StatusOr<uint64_t> Terms::AnswerBytesFromNext(const Digest& round_id) const {
   SHOAL_ASSIGN_OR_RETURN(const TermPointer term, FindTerm(AsText(round_id)));
-  return term->arrays.forwarded * term->header.answer_bytes();
+  return term->arrays.forwarded * round::TaggedAnswerBytes(term->header);
 }
 
 absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Return(
@@ -754,14 +761,14 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Return(
   SHOAL_ASSIGN_OR_RETURN(const TermPointer term, CheckSigned(refresh));
   SHOAL_CHECK(!term->arrays.backend);
   const TermArrays& arrays = term->arrays;
-  const size_t answer_bytes = term->header.answer_bytes();
+  const size_t tagged_bytes = round::TaggedAnswerBytes(term->header);
   if (later_tags.size() != options_.roster.size() - options_.number.value()) {
     return absl::InvalidArgumentError(
         absl::StrCat("refresh: ", later_tags.size(), " tags of the parties after this one"));
   }
-  if (answers.size() != arrays.forwarded * answer_bytes) {
+  if (answers.size() != arrays.forwarded * tagged_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("refresh: ", answers.size(), " bytes, where ",
-                                                   arrays.forwarded, " queries of ", answer_bytes,
+                                                   arrays.forwarded, " queries of ", tagged_bytes,
                                                    " bytes each were asked"));
   }
   SHOAL_ASSIGN_OR_RETURN(const uint64_t generation, BeginRefresh(*term));
@@ -771,26 +778,26 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Return(
   report.set_positions_out(arrays.positions);
   ThreadPool& pool = *resources_.pool;
   SHOAL_ASSIGN_OR_RETURN(auto data, term->Data());
-  const size_t block = PieceAnswers(answer_bytes);
+  const size_t block = PieceAnswers(tagged_bytes);
   AnswerSieve sieve(arrays.forwarded, term->living(), arrays.positions, block);
   absl::StatusOr<Spool> list =
-      resources_.spools->Create(shuffle::Scatter::MemoryBytes(sieve.places(), answer_bytes));
+      resources_.spools->Create(shuffle::Scatter::MemoryBytes(sieve.places(), tagged_bytes));
   if (!list.ok()) return NoEndOfTheTerm(list.status());
   SHOAL_ASSIGN_OR_RETURN(
       shuffle::Scatter scatter,
-      shuffle::Scatter::CreateFor(arrays.positions, sieve.places(), answer_bytes,
+      shuffle::Scatter::CreateFor(arrays.positions, sieve.places(), tagged_bytes,
                                   shuffle::Scatter::kBucketBytes, *std::move(list)));
   ArrayReader<uint32_t> back(data, arrays.back_at(0), arrays.forwarded);
   const ContentMac mac(term->input_key.view(), "shoal refresh input v1",
-                       ChunkAnswers(answer_bytes) * answer_bytes);
+                       ChunkAnswers(tagged_bytes) * tagged_bytes);
   ContentMac::Stream digest(mac);
-  const size_t block_bytes = block * answer_bytes;
+  const size_t block_bytes = block * tagged_bytes;
   RecordCutter cutter = RecordCutter::OfBytes(answers.size(), block_bytes);
   const auto put = [&](BytesView blocks) -> absl::Status {
     for (; !blocks.empty(); blocks = blocks.subspan(std::min(blocks.size(), block_bytes))) {
       const BytesView now = blocks.first(std::min(blocks.size(), block_bytes));
       SHOAL_ASSIGN_OR_RETURN(const std::span<const uint32_t> origins,
-                             back.Next(now.size() / answer_bytes, pool));
+                             back.Next(now.size() / tagged_bytes, pool));
       const AnswerSieve::Kept kept = sieve.Next(origins);
       SHOAL_RETURN_IF_ERROR(scatter.PutSome(kept.numbers, kept.places, now, pool));
     }

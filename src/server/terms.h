@@ -76,7 +76,7 @@ struct TermArrays {
   uint64_t file_bytes() const;
   // Of the memory that a refresh's answers take at a party that has a next one, if no position is
   // dead.
-  uint64_t list_bytes(size_t answer_bytes) const;
+  uint64_t list_bytes(size_t tagged_bytes) const;
 };
 
 // An error of the storage, which NOT_FOUND is not to be: all parties end a term that one of them

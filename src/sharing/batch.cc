@@ -82,13 +82,6 @@ void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions, con
       reinterpret_cast<uint32_t*>(shares.data()));
 }
 
-void XorMasks(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
-              size_t answer_bytes, MutableBytes answers) {
-  SHOAL_CHECK(answers.size() == positions.size() * answer_bytes);
-  Run(&Kernel::xor_masks, seeds, positions.data(), positions.size(), round_id.data(), answer_bytes,
-      answer_bytes, answers.data());
-}
-
 size_t MaskAnswers(const uint8_t* seeds, std::span<const uint32_t> positions,
                    const Digest& round_id, size_t answer_bytes, TagCovers covers,
                    MutableBytes answers) {

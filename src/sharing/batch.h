@@ -21,10 +21,6 @@ namespace shoal::sharing {
 void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
                   std::span<QueryShare> shares);
 
-// XorMask(seed i) over answer i. `answers` holds positions.size() answers of `answer_bytes` each.
-void XorMasks(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
-              size_t answer_bytes, MutableBytes answers);
-
 // MaskAnswer(seed i) over answer i. `answers` holds positions.size() answers of
 // TaggedBytes(answer_bytes) each. Returns the number of answers that have their mask and their tag:
 // all.

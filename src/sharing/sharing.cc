@@ -77,6 +77,13 @@ void MaskAnswer(BytesView seed, const Digest& round_id, TagCovers covers, Mutabl
   sodium_memzero(key, sizeof key);
 }
 
+void MaskByAll(std::span<const AnswerSeed> seeds, MutableBytes tagged) {
+  for (size_t j = seeds.size(); j-- > 0;) {
+    MaskAnswer(seeds[j].seed, seeds[j].id,
+               j + 1 == seeds.size() ? TagCovers::kAnswer : TagCovers::kAnswerAndTag, tagged);
+  }
+}
+
 bool UnmaskAnswer(std::span<const AnswerSeed> seeds, MutableBytes tagged) {
   SHOAL_CHECK(!seeds.empty() && tagged.size() >= kAnswerTagBytes);
   const MutableBytes answer = tagged.first(tagged.size() - kAnswerTagBytes);
@@ -84,10 +91,7 @@ bool UnmaskAnswer(std::span<const AnswerSeed> seeds, MutableBytes tagged) {
   for (const AnswerSeed& party : seeds) XorMask(party.seed, party.id, answer);
   SecretVector<uint8_t> again(answer.begin(), answer.end());
   again.resize(tagged.size());
-  for (size_t j = seeds.size(); j-- > 0;) {
-    MaskAnswer(seeds[j].seed, seeds[j].id,
-               j + 1 == seeds.size() ? TagCovers::kAnswer : TagCovers::kAnswerAndTag, again);
-  }
+  MaskByAll(seeds, again);
   const bool right = EqualSecret(BytesView(again).last(kAnswerTagBytes), tag);
   std::ranges::fill(right ? tag : tagged, 0);
   return right;

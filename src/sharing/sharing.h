@@ -92,6 +92,8 @@ struct AnswerSeed {
 // so that nobody uses the row or looks at its signature. The tag's bytes become zeros anyway. The
 // reference that UnmaskAnswers (batch.h) is tested against.
 bool UnmaskAnswer(std::span<const AnswerSeed> seeds, MutableBytes tagged);
+// What all parties together make of row and signature, followed by 16 bytes that do not matter.
+void MaskByAll(std::span<const AnswerSeed> seeds, MutableBytes tagged);
 
 // Rec (definition 2): party j's step, l_j = y_j * l_(j-1) + x_j mod p. `tally` below p.
 inline uint32_t Advance(const QueryShare& share, uint32_t tally) {

@@ -2,7 +2,7 @@
 // instruction set that the machine has. Arrays are far larger than the caches, and positions rise.
 //
 //   bazel run --config=opt //src/sharing:sharing_benchmark
-//   ... -- --benchmark_filter=Masks/112
+//   ... -- --benchmark_filter=Answers/112
 //
 // Rates are per second of processor time, which other programs on the machine do not change, summed
 // over the threads. GB/s counts the bytes bytes that must be moved: seeds, positions, tallies and
@@ -157,8 +157,8 @@ std::vector<Operation> Operations() {
                parties, kRoundId, tallies, tallies);
          }});
   }
-  // Masks and tags, and the masks alone. The last case has sixteen blocks a message, and few enough
-  // messages for the cache: it measures the ciphers alone.
+  // Masks and tags, and the same from pads. The last case has sixteen blocks a message, and few
+  // enough messages for the cache: it measures the ciphers alone.
   for (const auto& [bytes, room] :
        {std::pair(size_t{52}, kAnswers), std::pair(size_t{80}, kAnswers),
         std::pair(size_t{112}, kAnswers), std::pair(size_t{304}, kAnswers),
@@ -166,21 +166,6 @@ std::vector<Operation> Operations() {
         std::pair(size_t{1024}, size_t{256} << 10)}) {
     const std::string of = absl::StrCat("/", bytes, room < kAnswers ? "/cached" : "");
     const size_t tagged = TaggedBytes(bytes);
-    operations.push_back(
-        {"Masks" + of, room / bytes, static_cast<double>(36 + 2 * bytes),
-         [bytes = bytes](size_t begin, size_t end) {
-           Arrays& arrays = Shared();
-           for (size_t i = begin; i < end; ++i) {
-             XorMask(arrays.seed(i), kRoundId,
-                     MutableBytes(arrays.answers).subspan(i * bytes, bytes));
-           }
-         },
-         [bytes = bytes](size_t begin, size_t end) {
-           Arrays& arrays = Shared();
-           XorMasks(arrays.seeds.data(), std::span(arrays.positions).subspan(begin, end - begin),
-                    kRoundId, bytes,
-                    MutableBytes(arrays.answers).subspan(begin * bytes, (end - begin) * bytes));
-         }});
     operations.push_back(
         {"Answers" + of, room / tagged, static_cast<double>(36 + 2 * tagged),
          [tagged](size_t begin, size_t end) {

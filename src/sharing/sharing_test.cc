@@ -103,5 +103,36 @@ TEST(ExpandTest, DependsOnSeedAndRound) {
   EXPECT_NE(Expand(Bytes(32, 5), RoundId(9)).token, Expand(Bytes(32, 5), RoundId(8)).token);
 }
 
+// docs/protocol.md, "Answers", and the same in web/test/vectors.ts.
+TEST(AnswerTagTest, HasTheDocumentedValues) {
+  const Bytes first(32, 1), second(32, 2);
+  Bytes sent(TaggedBytes(80));
+  for (uint8_t i = 0; i < 80; ++i) sent[i] = i;
+  const auto tag = [&] { return Hex(BytesView(sent).last(kAnswerTagBytes)); };
+  MaskAnswer(second, RoundId(9), TagCovers::kAnswer, sent);
+  EXPECT_EQ(Hex(BytesView(sent).first(8)), "127612cecdf817e0");
+  EXPECT_EQ(tag(), "015db810f1f37bfaf3380d4572647ff8");
+  MaskAnswer(first, RoundId(9), TagCovers::kAnswerAndTag, sent);
+  EXPECT_EQ(Hex(BytesView(sent).first(8)), "9cfff6bda398be06");
+  EXPECT_EQ(tag(), "96466963a3e7ae97fb65e71d139056ab");
+}
+
+// The key is the first half of the block after the mask's last one, and no part of the mask.
+TEST(AnswerTagTest, TheKeyIsNoPartOfTheMask) {
+  for (const size_t bytes : {1, 63, 64, 65, 80, 127, 128, 129, 1072}) {
+    const size_t blocks = (bytes + 63) / 64;
+    EXPECT_EQ(TagKeyBlock(bytes), 1 + blocks) << bytes;
+    Bytes stream(64 * (blocks + 2));
+    const Bytes seed(32, 5);
+    crypto_stream_chacha20_ietf(stream.data(), stream.size(), RoundId(9).data(), seed.data());
+    Bytes sent(TaggedBytes(bytes));
+    MaskAnswer(seed, RoundId(9), TagCovers::kAnswer, sent);
+    EXPECT_EQ(Hex(BytesView(sent).first(bytes)), Hex(BytesView(stream).subspan(64, bytes)));
+    Bytes tag(kAnswerTagBytes);
+    crypto_onetimeauth_poly1305(tag.data(), sent.data(), bytes, stream.data() + 64 * (blocks + 1));
+    EXPECT_EQ(Hex(BytesView(sent).last(kAnswerTagBytes)), Hex(tag));
+  }
+}
+
 }  // namespace
 }  // namespace shoal::sharing

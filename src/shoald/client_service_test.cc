@@ -321,10 +321,10 @@ TEST_F(ClientServiceTest, ARoundRunsFrameByFrame) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const auto answers,
       (Ask<wire::FetchAnswersResponse>(FrameType::kFetchAnswers, client.AnswersRequest())));
-  const size_t answer_bytes = round.answer_bytes();
-  ASSERT_EQ(answers.answers().size(), 5 * answer_bytes);
-  Bytes last = ToBytes(AsBytes(answers.answers()).last(answer_bytes));
-  client.secrets()[4].Unmask(round.id(), last);
+  const size_t tagged_bytes = round.tagged_bytes();
+  ASSERT_EQ(answers.answers().size(), 5 * tagged_bytes);
+  Bytes last = ToBytes(AsBytes(answers.answers()).last(tagged_bytes));
+  EXPECT_TRUE(client.secrets()[4].Unmask(round.id(), last));
   EXPECT_TRUE(std::ranges::equal(last, deployment_.Answer(5)));
 
   SHOAL_ASSERT_OK_AND_ASSIGN(
@@ -573,7 +573,7 @@ TEST_F(TermServiceTest, RefreshesAreServedFrameByFrame) {
     return Ask<wire::FetchRefreshResponse>(FrameType::kFetchRefresh, fetch);
   };
   SHOAL_ASSERT_OK_AND_ASSIGN(const wire::FetchRefreshResponse answers, fetched());
-  EXPECT_EQ(answers.answers().size(), 3 * round.answer_bytes());
+  EXPECT_EQ(answers.answers().size(), 3 * round.tagged_bytes());
   fetch.set_number(2);
   EXPECT_THAT(fetched(), StatusIs(kRefused, "latest"));
   deployment_.refreshes().End(round.id(), "test");

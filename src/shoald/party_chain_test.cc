@@ -381,15 +381,15 @@ class Chain {
 
   // Each answer is the row that its client asks for, byte for byte.
   void ExpectAnswers() {
-    const size_t answer_bytes = round_->answer_bytes();
+    const size_t tagged_bytes = round_->tagged_bytes();
     for (uint32_t rank = 0; rank < party(1).count; ++rank) {
       const machines::Run slots = SlotsOf(rank);
       const wire::QueryBatch batch = QueriesOf(slots);
-      ASSERT_EQ(answers_[rank].size(), batch.positions.size() * answer_bytes);
+      ASSERT_EQ(answers_[rank].size(), batch.positions.size() * tagged_bytes);
       for (size_t i = 0; i < batch.positions.size(); ++i) {
         const server::testing::Secret& secret = secrets_[slots.begin + batch.positions[i]];
-        Bytes answer = ToBytes(BytesView(answers_[rank]).subspan(i * answer_bytes, answer_bytes));
-        secret.Unmask(round_->id(), answer);
+        Bytes answer = ToBytes(BytesView(answers_[rank]).subspan(i * tagged_bytes, tagged_bytes));
+        EXPECT_TRUE(secret.Unmask(round_->id(), answer));
         EXPECT_TRUE(std::ranges::equal(answer, table_.Answer(secret.row)));
       }
     }

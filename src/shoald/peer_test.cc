@@ -43,6 +43,8 @@ using namespace std::chrono_literals;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 
+constexpr uint64_t kTagBytes = 16;  // of an answer's tag
+
 absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
 
 class PeerTest : public ::testing::Test {
@@ -82,7 +84,7 @@ class PeerTest : public ::testing::Test {
     return RemoteLink(
         Party2(), &party1_.tls(),
         [this](const Digest&) {
-          return deployment_.table().row_bytes + signature::kSignatureBytes;
+          return deployment_.table().row_bytes + signature::kSignatureBytes + kTagBytes;
         },
         stage_limit);
   }
@@ -406,7 +408,7 @@ class KeptConnectionTest : public PeerTest {
     if (answers.ok()) {
       const auto all = ReadAll(**answers);
       SHOAL_EXPECT_OK(all);
-      EXPECT_EQ(all.ok() ? all->size() : 0, 3 * deployment_.Answer(0).size());
+      EXPECT_EQ(all.ok() ? all->size() : 0, 3 * (deployment_.Answer(0).size() + kTagBytes));
     }
     return relay_.connections() - before_;
   }

@@ -71,7 +71,7 @@ class StandInChain final : public server::Link {
                        std::unique_ptr<ByteSource> onions) override {
     SHOAL_ASSIGN_OR_RETURN(const Bytes list, ReadAll(*onions));
     positions_ = list.size() / onion::OnionBytes(2);
-    answer_bytes_ = header.header().answer_bytes();
+    answer_bytes_ = round::TaggedAnswerBytes(header.header());
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest&, Bytes queries) override {
@@ -500,10 +500,10 @@ TEST_F(FrontendMachinesTest, AllShowTheSameInEveryTickOfARound) {
     EXPECT_GT(frontend(count - 1).Reports().at(0).stages_size(), 0);
     for (uint32_t rank = 0; rank < count; ++rank) {
       SHOAL_ASSERT_OK_AND_ASSIGN(auto response, clients[rank].Fetch());
-      ASSERT_EQ(response.answers().size(), (rank + 1) * round.answer_bytes());
+      ASSERT_EQ(response.answers().size(), (rank + 1) * round.tagged_bytes());
       if (rank > 0) continue;  // from a stand-in
       Bytes answer = ToBytes(AsBytes(response.answers()));
-      clients[0].secrets()[0].Unmask(round.id(), answer);
+      EXPECT_TRUE(clients[0].secrets()[0].Unmask(round.id(), answer));
       EXPECT_TRUE(std::ranges::equal(answer, machines().deployment.Answer(0)));
     }
     machines().steps().End(round.id(), "");

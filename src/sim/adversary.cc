@@ -7,6 +7,7 @@
 #include "src/onion/onion.h"
 #include "src/round/header.h"
 #include "src/round/live_rounds.h"
+#include "src/round/query_bytes.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/query_batch.h"
@@ -234,6 +235,10 @@ void Adversary::NextIsUp() {
   }
 }
 
+size_t Adversary::FetchedBytes() const {
+  return round::FetchedBytes(universe_->table(1)->answer_bytes());
+}
+
 size_t Adversary::OnionBytes() const {
   return onion::OnionBytes(universe_->parties() - static_cast<size_t>(party_));
 }
@@ -379,7 +384,7 @@ void Adversary::Answer(Address from, Address to, const wire::Frame& request, wir
   switch (request.type) {
     case FrameType::kOnline:
       if (Has(kAltersContents)) {
-        AlterBulk(answer.bulk, universe_->table(1)->answer_bytes());
+        AlterBulk(answer.bulk, FetchedBytes());
       }
       return;
     case FrameType::kProposeRound: {
@@ -475,14 +480,14 @@ void Adversary::TamperRefreshAnswer(const wire::Frame& request, wire::Frame& ans
     answer = wire::MakeFrame(answer.type, message);
     return;
   }
-  const size_t answer_bytes = universe_->table(1)->answer_bytes();
+  const size_t tagged_bytes = FetchedBytes();
   wire::RefreshResponse message;
   if (!Parse(answer, message)) return;
   std::string tags = message.tags();
   switch (rng_.Below(7)) {
     case 0:
     case 1:  // one answer, or as many
-      return AlterBulk(answer.bulk, answer_bytes);
+      return AlterBulk(answer.bulk, tagged_bytes);
     case 2:
       AlterBytes(tags);
       break;
@@ -535,7 +540,7 @@ void Adversary::TamperRefreshForClient(wire::Frame& answer) {
     return;
   }
   Bytes bytes = ToBytes(AsBytes(message.answers()));
-  AlterBulk(bytes, universe_->table(1)->answer_bytes());
+  AlterBulk(bytes, FetchedBytes());
   message.set_answers(ToString(bytes));
   answer = wire::MakeFrame(answer.type, message);
 }
@@ -559,7 +564,7 @@ void Adversary::AnswerClient(const wire::Frame& request, wire::Frame& answer) {
       if (!Parse(answer, message)) return;
       Bytes bytes = ToBytes(AsBytes(message.answers()));
       const size_t before = bytes.size();
-      AlterBulk(bytes, universe_->table(1)->answer_bytes());
+      AlterBulk(bytes, FetchedBytes());
       if (rng_.Chance(0.7)) bytes.resize(before);
       message.set_answers(ToString(bytes));
       answer = wire::MakeFrame(answer.type, message);

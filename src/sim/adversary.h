@@ -62,7 +62,8 @@ class Adversary {
  private:
   bool IsOurs(Address address) const;
   bool Has(Strategy strategy) { return strategies_[strategy] && rng_.Chance(rate_); }
-  size_t OnionBytes() const;  // in the lists that it sends
+  size_t OnionBytes() const;    // in the lists that it sends
+  size_t FetchedBytes() const;  // of an answer with its tag
   void AlterBulk(Bytes& bulk, size_t item_bytes);
   void AlterBytes(std::string& bytes);
   void AlterQueries(Bytes& bulk);

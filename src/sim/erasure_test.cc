@@ -124,7 +124,7 @@ class ErasureTest : public ::testing::Test {
     SHOAL_CHECK(made.ok());
     // What lies in the memory of these spools goes with them.
     made->material.arena.reset();
-    made->material.masks = {};
+    made->material.pads = {};
     made->material.forward_memory = {};
     return std::move(made->material);
   }
@@ -363,7 +363,7 @@ TEST_F(EndedRoundTest, AWaitForAnswersHoldsNothing) {
     }
     const uint64_t bytes;
     std::promise<void> waits, given_up;
-  } never(asked * round_->answer_bytes());
+  } never(asked * round_->tagged_bytes());
   auto answers =
       std::async(std::launch::async, [&] { return party.Answers(id(), never).status(); });
   never.waits.get_future().wait();

@@ -416,7 +416,7 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       const uint64_t counter = message.header().header().counter();
       OneContent(from, "the header with counter", std::to_string(counter), id);
       rounds_[id] = counter;
-      round_bytes_[ToString(id)] = message.header().header().answer_bytes();
+      round_bytes_[ToString(id)] = round::TaggedAnswerBytes(message.header().header());
       signed_.try_emplace({from, counter}, scheduler_.now());
       highest_signed_[from] = std::max(highest_signed_[from], counter);
       Committed(from, ToString(id), {Content::kHeader});

@@ -138,7 +138,7 @@ class Oracles {
   std::vector<Violation> violations_;
   std::map<Key, Bytes> contents_;
   std::map<Digest, uint64_t> rounds_;
-  std::map<std::string, size_t> round_bytes_;  // of an answer
+  std::map<std::string, size_t> round_bytes_;  // of an answer with its tag
   std::set<std::string> answered_;
   // Slots of queries that a client has sent, and that were accepted, by round.
   std::map<Address, std::map<std::string, std::set<uint32_t>>> sent_;

@@ -280,7 +280,7 @@ class FrontendLifeTest : public RoundLifeTest {
   class SomeAnswers final : public server::AnswerSource {
    public:
     explicit SomeAnswers(const FrontendLifeTest& test)
-        : bytes_(Bytes(kSlots * test.round_->answer_bytes())) {}
+        : bytes_(Bytes(kSlots * test.round_->tagged_bytes())) {}
     uint64_t size() const override { return bytes_.size(); }
     absl::StatusOr<BytesView> Next() override { return bytes_.Next(); }
     bool in_memory() const override { return false; }
@@ -414,7 +414,7 @@ TEST_F(FrontendLifeTest, WhileAnswersComeInNothingElseBegins) {
   using enum FrontendStage;
   BringTo(kOnline);
   ASSERT_FALSE(HasFatalFailure());
-  const size_t bytes = kSlots * round_->answer_bytes();
+  const size_t bytes = kSlots * round_->tagged_bytes();
   {
     SlowSource broken{Bytes(bytes)};
     auto collected = std::async(std::launch::async, [&] { return Collect(broken); });

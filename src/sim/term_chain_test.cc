@@ -135,7 +135,7 @@ class TermChainTest : public ::testing::TestWithParam<uint32_t> {
         }
       }
       EXPECT_EQ(report.stages(0).positions_out(), report.positions());
-      EXPECT_EQ(report.stages(0).bytes_out(), queries * enrolled.round.answer_bytes());
+      EXPECT_EQ(report.stages(0).bytes_out(), queries * enrolled.round.tagged_bytes());
     }
   }
   std::vector<size_t> AllKeep(size_t count) {
@@ -470,7 +470,7 @@ TEST_F(TermChainTest, RequestsAreChecked) {
     request.set_slots(ToString(slots));
     request.set_tokens(std::string(258 * 16, 0));
   });
-  expect(kInvalid, "answers of 112 bytes in one request", [](auto& request) {
+  expect(kInvalid, "answers of 128 bytes in one request", [](auto& request) {
     request.set_slots(std::string(4 * 20'000, 0));
     request.set_tokens(std::string(16 * 20'000, 0));
   });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
@@ -14,6 +15,18 @@
 namespace shoal::sim {
 
 using wire::FrameType;
+
+namespace {
+
+// What was fetched -> row and signature, or zeros if the tag is wrong.
+void Unmask(std::span<const Seed> seeds, std::span<const Digest> ids, Bytes& answer) {
+  std::vector<sharing::AnswerSeed> all;
+  for (size_t j = 0; j < seeds.size(); ++j) all.push_back({seeds[j].view(), ids[j]});
+  sharing::UnmaskAnswer(all, answer);
+  answer.resize(answer.size() - sharing::kAnswerTagBytes);
+}
+
+}  // namespace
 
 template <typename Response, typename Request>
 absl::StatusOr<Response> TermClient::Ask(FrameType type, const Request& request) const {
@@ -41,7 +54,7 @@ absl::Status TermClient::WaitFor(wire::RoundState state) const {
 
 std::vector<Bytes> TermClient::Cut(const std::string& answers) const {
   std::vector<Bytes> cut;
-  const size_t each = round_.answer_bytes();
+  const size_t each = round::TaggedAnswerBytes(round_);
   for (size_t i = 0; i < rows_.size() && answers.size() >= (i + 1) * each; ++i) {
     cut.push_back(ToBytes(AsBytes(answers).subspan(i * each, each)));
   }
@@ -117,7 +130,7 @@ absl::StatusOr<std::vector<Bytes>> TermClient::Enrol(const std::vector<uint32_t>
                          Ask<wire::FetchAnswersResponse>(FrameType::kFetchAnswers, fetch));
   std::vector<Bytes> answers = Cut(fetched.answers());
   for (size_t i = 0; i < answers.size(); ++i) {
-    for (const Seed& seed : seeds[i]) sharing::XorMask(seed.view(), id_, answers[i]);
+    Unmask(seeds[i], std::vector<Digest>(seeds[i].size(), id_), answers[i]);
   }
   for (const std::vector<Seed>& own : seeds) {
     std::vector<Seed>& kept = term_seeds_.emplace_back();
@@ -158,11 +171,7 @@ absl::StatusOr<std::vector<Bytes>> TermClient::Fetch(const wire::GetRefreshRespo
   SHOAL_ASSIGN_OR_RETURN(const auto fetched,
                          Ask<wire::FetchRefreshResponse>(FrameType::kFetchRefresh, fetch));
   std::vector<Bytes> answers = Cut(fetched.answers());
-  for (size_t i = 0; i < answers.size(); ++i) {
-    for (size_t j = 0; j < masks.size(); ++j) {
-      sharing::XorMask(term_seeds_[i][j].view(), masks[j], answers[i]);
-    }
-  }
+  for (size_t i = 0; i < answers.size(); ++i) Unmask(term_seeds_[i], masks, answers[i]);
   return answers;
 }
 

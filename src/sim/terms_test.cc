@@ -37,7 +37,7 @@ constexpr auto kPermission = absl::StatusCode::kPermissionDenied;
 
 constexpr uint64_t kRows = 40;
 constexpr uint32_t kRowBytes = 64;
-constexpr size_t kAnswerBytes = kRowBytes + 48;
+constexpr size_t kTagged = kRowBytes + 48 + 16;
 
 // What a party has answered.
 struct Answered {
@@ -142,15 +142,16 @@ class TermsTest : public ::testing::Test {
   // The answer to the client's i-th query, unmasked as docs/protocol.md says.
   Bytes Unmask(const wire::RefreshHeader& header, const Answered& answered, size_t i) {
     const Secret& secret = client_->secrets()[i];
-    Bytes answer = ToBytes(BytesView(answered.answers).subspan(i * kAnswerBytes, kAnswerBytes));
-    for (size_t j = 0; j < 3; ++j) {
-      const Seed seed = round::TermSeed(secret.seeds[j].view(), round_->id());
-      sharing::XorMask(seed.view(), round::RefreshMasksId(header, answered.tags[j]), answer);
+    Bytes answer = ToBytes(BytesView(answered.answers).subspan(i * kTagged, kTagged));
+    std::vector<Digest> ids;
+    for (const round::RefreshTag& tag : answered.tags) {
+      ids.push_back(round::RefreshMasksId(header, tag));
     }
+    secret.OfTerm(round_->id()).Unmask(ids, answer);
     return answer;
   }
   void ExpectRows(const wire::RefreshHeader& header, const Answered& answered) {
-    ASSERT_EQ(answered.answers.size(), rows_.size() * kAnswerBytes);
+    ASSERT_EQ(answered.answers.size(), rows_.size() * kTagged);
     ASSERT_EQ(answered.tags.size(), 3u);
     for (size_t i = 0; i < rows_.size(); ++i) {
       EXPECT_EQ(Unmask(header, answered, i),
@@ -222,8 +223,8 @@ TEST_F(TermsTest, EveryUsedPositionIsAnsweredAtOneSize) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const uint64_t bytes,
                              deployment_->terms(2).AnswerBytesFromNext(round_->id()));
   EXPECT_EQ(third.answers.size(), bytes);
-  for (const size_t size : {third.answers.size() - 1, third.answers.size() - kAnswerBytes,
-                            third.answers.size() + kAnswerBytes, size_t{0}}) {
+  for (const size_t size : {third.answers.size() - 1, third.answers.size() - kTagged,
+                            third.answers.size() + kTagged, size_t{0}}) {
     Answered other = third;
     other.answers.resize(size);
     EXPECT_THAT(AnswerOf(2, refresh, other), StatusIs(kInvalid, "bytes, where"));
@@ -293,7 +294,7 @@ TEST_F(TermsTest, ANumberHasOneContent) {
   for (const bool restart : {false, true}) {
     if (restart) deployment_->Restart(2);
     Answered changed = third;
-    changed.answers[kAnswerBytes] ^= 1;
+    changed.answers[kTagged] ^= 1;
     EXPECT_THAT(AnswerOf(2, refresh, changed), StatusIs(kFailed, "another"));
     changed = third;
     changed.tags[0][5] ^= 1;
@@ -638,10 +639,25 @@ TEST_F(TermsTest, ADeadPositionLooksLikeAnyOther) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto refresh, Sign(HeaderOf(number, epoch)));
     SHOAL_ASSERT_OK_AND_ASSIGN(const Answered answered, Refresh(refresh));
     EXPECT_EQ(Unmask(refresh.header(), answered, 0), ToBytes(deployment_->Answer(8, epoch)));
-    dead.push_back(Unmask(refresh.header(), answered, 1));
-    EXPECT_TRUE(Independent(dead.back(), deployment_->Answer(9, epoch)));
+    // Nothing that the client takes; and no byte of answer or tag is like another refresh's.
+    EXPECT_EQ(Unmask(refresh.header(), answered, 1), Bytes(kTagged - 16, 0));
+    dead.push_back(ToBytes(BytesView(answered.answers).subspan(kTagged, kTagged)));
   }
   EXPECT_TRUE(Independent(dead[0], dead[1]));
+  EXPECT_LT(Equal(BytesView(dead[0]).last(16), BytesView(dead[1]).last(16)), 4u);
+  // A dead position has no seed: what zeros in its place give, anybody can compute.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto refresh, Sign(HeaderOf(3, NextEpoch())));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Answered third, AnswerOf(3, refresh));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Answered sent, AnswerOf(2, refresh, third));
+  Bytes known(kTagged);
+  sharing::MaskAnswer(Bytes(32), round::RefreshMasksId(refresh.header(), sent.tags[0]),
+                      sharing::TagCovers::kAnswerAndTag, known);
+  for (size_t at = 0; at < sent.answers.size(); at += kTagged) {
+    EXPECT_LT(Equal(BytesView(sent.answers).subspan(at, kTagged), known), kTagged / 16);
+    EXPECT_LT(
+        Equal(BytesView(sent.answers).subspan(at + kTagged - 16, 16), BytesView(known).last(16)),
+        4u);
+  }
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ import { checkTimes, SeenEpochs, verifyDeployment, verifyRound } from "./deploym
 import type { Deployment, Pins, Round } from "./deployment.ts";
 import { Frontend, FrontendError, methods, plainText, UNAVAILABLE } from "./frame.ts";
 import type { Exchange, Transport } from "./frame.ts";
-import { buildSubmission, expand, talliesOf, unmask } from "./onions.ts";
+import { ANSWER_TAG_BYTES, buildSubmission, expand, talliesOf, unmask } from "./onions.ts";
 import { combine } from "./row_versions.ts";
 import type { RowVersion } from "./row_versions.ts";
 import { findInRow, placementDigest, rowMessage, rowOf } from "./rows.ts";
@@ -52,7 +52,7 @@ export interface SlotView {
   onions: Uint8Array[]; // onions[j - 2] is what party j gets, from 2 on
   tallies: number[]; // tallies[j - 1] is what party j gets; the last one is the row
   token: Uint8Array; // for party 1
-  answer: Uint8Array; // as the frontend gave it, masked by all parties
+  answer: Uint8Array; // as the frontend gave it, masked by all parties, with its tag
 }
 
 export type Event =
@@ -296,7 +296,7 @@ export class Client {
     await this.#waitFor(round, RoundState.ANSWERED, deployment, tell);
 
     // All answers are fetched, in requests whose number depends on nothing but their size.
-    const size = round.header.answerBytes;
+    const size = round.header.answerBytes + ANSWER_TAG_BYTES;
     const perRequest = Math.max(1, Math.floor((2 << 20) / size));
     const parts: Uint8Array[] = [];
     for (let at = 0; at < count; at += perRequest) {
@@ -331,8 +331,8 @@ export class Client {
     const contents = new Map<number, Uint8Array | Refused>();
     asked.forEach((row, i) => {
       if (!wanted.has(row)) return;
-      const plain = unmask(views[i]!.answer, submission.seeds[i]!, round.id);
-      contents.set(row, openRow(deployment, row, versions[row]!, plain));
+      const open = () => unmask(views[i]!.answer, submission.seeds[i]!, round.id);
+      contents.set(row, openRow(deployment, row, versions[row]!, open));
     });
     for (const seeds of submission.seeds) for (const seed of seeds) seed.fill(0);
     const answers = keys.map((key, i): Answer => {
@@ -441,17 +441,18 @@ export class Client {
   }
 }
 
-/** The bytes of a row whose signature, by all parties, is right. */
+/** The bytes of a row whose answer tag, and then whose signature, by all parties, is right. */
 function openRow(
   deployment: Deployment,
   row: number,
   version: RowVersion,
-  plain: Uint8Array,
+  open: () => Uint8Array,
 ): Uint8Array | Refused {
   const { manifest, key } = deployment;
-  const bytes = plain.subarray(0, manifest.rowBytes);
-  const message = rowMessage(manifest, row, version, bytes);
   try {
+    const plain = open();
+    const bytes = plain.subarray(0, manifest.rowBytes);
+    const message = rowMessage(manifest, row, version, bytes);
     bls.verify(`row ${row}`, key, message, plain.subarray(manifest.rowBytes));
     return bytes;
   } catch (error) {

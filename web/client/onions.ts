@@ -9,6 +9,7 @@ import { Chacha20Poly1305 } from "@hpke/chacha20poly1305";
 import { CipherSuite, ExportOnly, HkdfSha256 } from "@hpke/core";
 import type { SenderContext } from "@hpke/core";
 import { DhkemX25519HkdfSha256 } from "@hpke/dhkem-x25519";
+import { poly1305 } from "@noble/ciphers/_poly1305.js";
 import { chacha20 } from "@noble/ciphers/chacha.js";
 import { concat, le32, require, utf8, viewOf } from "./bytes.ts";
 import type { RandomSource } from "./bytes.ts";
@@ -164,10 +165,37 @@ export function talliesOf(seeds: Uint8Array[], roundId: Uint8Array, row: number)
   return tallies;
 }
 
-/** Takes all parties' masks off an answer. */
-export function unmask(answer: Uint8Array, seeds: Uint8Array[], roundId: Uint8Array): Uint8Array {
-  return seeds.reduce(
-    (bytes, seed) => chacha20(seed, roundId.subarray(0, 12), bytes, undefined, 1),
-    answer,
+export const ANSWER_TAG_BYTES = 16;
+
+function stream(seed: Uint8Array, roundId: Uint8Array, block: number, bytes: Uint8Array): Uint8Array {
+  return chacha20(seed, roundId.subarray(0, 12), bytes, undefined, block);
+}
+
+/** What the parties, the last one first, make of a row and its signature: the answer under all masks,
+ *  and party 1's tag, which covers those of the others. */
+export function maskByAll(answer: Uint8Array, seeds: Uint8Array[], roundId: Uint8Array): Uint8Array {
+  const keyBlock = 1 + Math.ceil(answer.length / 64);
+  return seeds.reduceRight<Uint8Array>((sent, seed) => {
+    const masked = stream(seed, roundId, 1, sent.subarray(0, answer.length));
+    const covered = concat(masked, sent.subarray(answer.length));
+    const key = stream(seed, roundId, keyBlock, new Uint8Array(32));
+    return concat(masked, poly1305(covered, key));
+  }, answer);
+}
+
+/** Takes all parties' masks off an answer, and its tag. Throws Refused if the tag is not the one that
+ *  the parties make of it: then somebody has altered the answer on its way, and whoever is to learn
+ *  whether it verified must not learn it of the row. */
+export function unmask(tagged: Uint8Array, seeds: Uint8Array[], roundId: Uint8Array): Uint8Array {
+  const bytes = tagged.length - ANSWER_TAG_BYTES;
+  require(bytes > 0, "an answer without a tag");
+  const plain = seeds.reduce(
+    (masked, seed) => stream(seed, roundId, 1, masked),
+    tagged.subarray(0, bytes),
   );
+  const again = maskByAll(plain, seeds, roundId);
+  let differ = 0;
+  for (let i = 0; i < tagged.length; ++i) differ |= tagged[i]! ^ again[i]!;
+  require(differ === 0, "the answer was altered on its way: its tag is wrong");
+  return plain;
 }

@@ -128,7 +128,7 @@ export function showParties(result: Result, follow: SlotView, reports: PartyRepo
           fact("Your onion, one of the list", "onion", made(), ` ${own!.length} bytes: `, el("span", { class: "mono" }, begin(own!))),
           fact("Your query, as a number", "tally", made(), " the number ", el("span", { class: "mono" }, count(tally)), ", which it turns into ", el("strong", {}, `row ${follow.row}`)),
           fact("Queries that came to it", "in", says(), ` ${took}, noise among them`),
-          fact("Your answer, on its way back", "answer", made(), ` ${count(follow.answer.length)} bytes, under a mask of every party: `, el("span", { class: "mono" }, begin(follow.answer))),
+          fact("Your answer, on its way back", "answer", made(), ` ${count(follow.answer.length)} bytes, under a mask and a tag of every party: `, el("span", { class: "mono" }, begin(follow.answer))),
           el("p", { class: "verdict" }, `Knows that row ${follow.row} was asked. Not by whom, nor whether by anybody: it may be noise.`),
           all(`All that it got of you (${n})`, slots.map((slot) => `${hex(slot.onions[party - 2]!)} number ${slot.tallies[party - 1]} row ${slot.row}`)),
         ),

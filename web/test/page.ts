@@ -178,7 +178,7 @@ async function saysWhatPassed(page: Page): Promise<void> {
   assert.equal(into[1], 64 + noise[0]!);
   assert.equal(into[2], into[1]! + noise[1]!);
   const answerBytes = numberIn(await seen(page, 3, "answer"));
-  assert.equal(answerBytes, 64 + 48);
+  assert.equal(answerBytes, 64 + 48 + 16);
   for (const [party, link] of [
     [2, links.toParty2],
     [3, links.toParty3],

@@ -13,7 +13,7 @@ import * as bls from "../client/bls.ts";
 import { concat, distinctRows, fromHex, hex, le32, randomBelow, Refused, systemRandom, Transcript, utf8 } from "../client/bytes.ts";
 import { parsePins } from "../client/deployment.ts";
 import { decodeFrame, encodeFrame, plainText } from "../client/frame.ts";
-import { buildSubmission, expand, P, talliesOf, unmask } from "../client/onions.ts";
+import { buildSubmission, expand, maskByAll, P, talliesOf, unmask } from "../client/onions.ts";
 import { decodeList } from "../client/row_versions.ts";
 import { findInRow, rowOf, sipHash128 } from "../client/rows.ts";
 
@@ -169,9 +169,19 @@ test("seeds expand, and tallies step to the row", () => {
     assert.equal(tallies[4], row);
   }
   const answer = Uint8Array.from({ length: 190 }, (_, i) => i);
-  const masked = unmask(answer, seeds, roundId);
-  assert.notDeepEqual(masked, answer);
+  const masked = maskByAll(answer, seeds, roundId);
+  assert.equal(masked.length, answer.length + 16);
   assert.deepEqual(unmask(masked, seeds, roundId), answer);
+  for (let i = 0; i < masked.length; ++i) {
+    const altered = masked.slice();
+    altered[i]! ^= 1 << i % 8;
+    assert.throws(() => unmask(altered, seeds, roundId), /altered on its way/);
+  }
+  // docs/protocol.md, "Answers": the same as in //src/sharing:sharing_test.
+  const two = [1, 2].map((n) => new Uint8Array(32).fill(n));
+  const row = Uint8Array.from({ length: 80 }, (_, i) => i);
+  assert.equal(hex(maskByAll(row, two.slice(1), roundId).subarray(80)), "015db810f1f37bfaf3380d4572647ff8");
+  assert.equal(hex(maskByAll(row, two, roundId).subarray(80)), "96466963a3e7ae97fb65e71d139056ab");
 });
 
 test("lists of rows' epochs have one encoding", () => {

@@ -512,7 +512,10 @@ absl::StatusOr<wire::FetchAnswersResponse> FakeFrontend::FetchAnswers(
     Bytes answer(round->table->answer_bytes());
     round->table->CopyAnswer(*slot.row, answer);
     if (spoil) spoil(*slot.row, answer);
-    for (const Bytes& seed : slot.seeds) sharing::XorMask(seed, id, answer);
+    answer.resize(sharing::TaggedBytes(answer.size()));
+    std::vector<sharing::AnswerSeed> seeds;
+    for (const Bytes& seed : slot.seeds) seeds.push_back({seed, id});
+    sharing::MaskByAll(seeds, answer);
     response.mutable_answers()->append(AsText(answer).data(), answer.size());
   }
   if (spoil_fetch) spoil_fetch(response);
@@ -568,14 +571,21 @@ absl::StatusOr<wire::FetchRefreshResponse> FakeFrontend::FetchRefresh(
     Bytes answer(round->refresh_table->answer_bytes());
     round->refresh_table->CopyAnswer(*slot.row, answer);
     if (spoil) spoil(*slot.row, answer);
+    answer.resize(sharing::TaggedBytes(answer.size()));
+    std::vector<Seed> term_seeds;
+    std::vector<sharing::AnswerSeed> seeds;
     for (size_t j = 0; j < slot.seeds.size(); ++j) {
       const Seed seed = round::TermSeed(slot.seeds[j], id);
       if (j == 0 && request.tokens().substr(16 * i, 16) !=
                         AsText(sharing::Expand(seed.view(), masks(0)).token)) {
         return absl::PermissionDeniedError("not the slot's token");
       }
-      sharing::XorMask(seed.view(), masks(j), answer);
+      term_seeds.emplace_back(seed.view());
     }
+    for (size_t j = 0; j < term_seeds.size(); ++j) {
+      seeds.push_back({term_seeds[j].view(), masks(j)});
+    }
+    sharing::MaskByAll(seeds, answer);
     response.mutable_answers()->append(AsText(answer).data(), answer.size());
   }
   return End("FetchRefresh", response);

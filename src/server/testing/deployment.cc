@@ -419,8 +419,17 @@ uint32_t Secret::FirstTally(const Digest& round_id) const {
   return sharing::FirstTally(shares, static_cast<uint32_t>(row));
 }
 
-void Secret::Unmask(const Digest& round_id, MutableBytes answer) const {
-  for (const Seed& seed : seeds) sharing::XorMask(seed.view(), round_id, answer);
+bool Secret::Unmask(const Digest& round_id, Bytes& answer) const {
+  return Unmask(std::vector<Digest>(seeds.size(), round_id), answer);
+}
+
+bool Secret::Unmask(std::span<const Digest> ids, Bytes& answer) const {
+  SHOAL_CHECK(ids.size() == seeds.size());
+  std::vector<sharing::AnswerSeed> all;
+  for (size_t j = 0; j < seeds.size(); ++j) all.push_back({seeds[j].view(), ids[j]});
+  const bool right = sharing::UnmaskAnswer(all, answer);
+  answer.resize(answer.size() - sharing::kAnswerTagBytes);
+  return right;
 }
 
 Secret Secret::OfTerm(const Digest& round_id) const {
@@ -520,11 +529,11 @@ absl::Status Client::Query(const std::vector<uint64_t>& rows) {
 absl::StatusOr<std::vector<Bytes>> Client::Fetch() {
   SHOAL_ASSIGN_OR_RETURN(const wire::FetchAnswersResponse response,
                          frontend().FetchAnswers(AnswersRequest()));
-  const size_t answer_bytes = round_.answer_bytes();
-  SHOAL_CHECK(response.answers().size() == used_ * answer_bytes);
+  const size_t tagged_bytes = round_.tagged_bytes();
+  SHOAL_CHECK(response.answers().size() == used_ * tagged_bytes);
   std::vector<Bytes> out;
   for (size_t i = 0; i < used_; ++i) {
-    out.push_back(ToBytes(AsBytes(response.answers()).subspan(i * answer_bytes, answer_bytes)));
+    out.push_back(ToBytes(AsBytes(response.answers()).subspan(i * tagged_bytes, tagged_bytes)));
     secrets_[i].Unmask(round_.id(), out.back());
   }
   return out;
@@ -556,20 +565,20 @@ absl::StatusOr<std::vector<Bytes>> Client::FetchRefresh() {
   SHOAL_CHECK(latest.tags().size() == round_.parties() * sizeof(round::RefreshTag));
   SHOAL_ASSIGN_OR_RETURN(const wire::FetchRefreshResponse response,
                          deployment_->refreshes().FetchRefresh(RefreshRequest(latest)));
-  const size_t answer_bytes = round_.answer_bytes();
-  SHOAL_CHECK(response.answers().size() == used_ * answer_bytes);
+  const size_t tagged_bytes = round_.tagged_bytes();
+  SHOAL_CHECK(response.answers().size() == used_ * tagged_bytes);
+  std::vector<Digest> masks;
+  for (size_t j = 0; j < round_.parties(); ++j) {
+    round::RefreshTag tag;
+    std::copy_n(latest.tags().begin() + static_cast<ptrdiff_t>(j * tag.size()), tag.size(),
+                tag.begin());
+    masks.push_back(round::RefreshMasksId(latest.refresh().header(), tag));
+  }
   std::vector<Bytes> out;
   for (size_t i = 0; i < used_; ++i) {
     Bytes& answer = out.emplace_back(
-        ToBytes(AsBytes(response.answers()).subspan(i * answer_bytes, answer_bytes)));
-    const Secret term = secrets_[i].OfTerm(round_.id());
-    for (size_t j = 0; j < term.seeds.size(); ++j) {
-      round::RefreshTag tag;
-      std::copy_n(latest.tags().begin() + static_cast<ptrdiff_t>(j * tag.size()), tag.size(),
-                  tag.begin());
-      sharing::XorMask(term.seeds[j].view(), round::RefreshMasksId(latest.refresh().header(), tag),
-                       answer);
-    }
+        ToBytes(AsBytes(response.answers()).subspan(i * tagged_bytes, tagged_bytes)));
+    secrets_[i].OfTerm(round_.id()).Unmask(masks, answer);
   }
   return out;
 }

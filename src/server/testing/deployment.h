@@ -202,7 +202,10 @@ struct Secret {
   uint64_t row = 0;
   sharing::Token token(const Digest& round_id) const;
   uint32_t FirstTally(const Digest& round_id) const;
-  void Unmask(const Digest& round_id, MutableBytes answer) const;
+  // Unmasks what was fetched for the slot, and takes its tag off. False if the tag is wrong: then
+  // the answer is zeros. In a refresh each party has an id of its own (round::RefreshMasksId).
+  bool Unmask(const Digest& round_id, Bytes& answer) const;
+  bool Unmask(std::span<const Digest> ids, Bytes& answer) const;
   // The secret of the round's term, as a client keeps it.
   Secret OfTerm(const Digest& round_id) const;
 };
