@@ -554,6 +554,8 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
   const ContentMac mac(round.secrets(1).ContentKey(), "test");
 
   ThreadPool one(1), many(4);
+  // Outlives what is kept in it.
+  SpoolPlace memory(::testing::TempDir(), 1 << 30), files(::testing::TempDir(), 0);
   OnlineMaterial front, back;
   front.positions = kQueries;
   front.next_positions = back.positions = kNext;
@@ -581,7 +583,6 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
   }
   const Bytes encoded = wire::EncodeQueryBatch(queries, kQueries);
 
-  SpoolPlace memory(::testing::TempDir(), 1 << 30), files(::testing::TempDir(), 0);
   std::optional<std::vector<Bytes>> expected;
   const auto run = [&](ThreadPool& pool, SpoolPlace& spools, SpoolPlace& for_masks) {
     const Resources resources = {&pool, &spools};
