@@ -67,9 +67,7 @@ struct RoundContext {
   // Of an answer with its tag, as it comes in, lies and goes out.
   size_t tagged_bytes() const { return sharing::TaggedBytes(answer_bytes); }
   // What this party's answer tags cover.
-  sharing::TagCovers tag_covers() const {
-    return is_backend() ? sharing::TagCovers::kAnswer : sharing::TagCovers::kAnswerAndTag;
-  }
+  sharing::TagCovers tag_covers() const { return sharing::TagCoversAt(is_backend()); }
   bool is_frontend() const { return party.value() == 1; }
   bool is_backend() const { return party.value() == parties; }
   size_t layers() const { return parties - party.value() + 1; }

@@ -256,10 +256,9 @@ class Terms::Outgoing : public RefreshAnswers {
   // Masks and tags them. `first`: the number of the first of the answers among all.
   void Mask(uint64_t first, std::span<const TermSeedBytes> seeds, std::span<const uint32_t> numbers,
             MutableBytes answers) const {
-    const auto covers =
-        term_->arrays.backend ? sharing::TagCovers::kAnswer : sharing::TagCovers::kAnswerAndTag;
-    const size_t masked = sharing::MaskAnswers(seeds.front().data(), numbers.first(seeds.size()),
-                                               masks_, answer_bytes(), covers, answers);
+    const size_t masked =
+        sharing::MaskAnswers(seeds.front().data(), numbers.first(seeds.size()), masks_,
+                             answer_bytes(), sharing::TagCoversAt(term_->arrays.backend), answers);
     SHOAL_CHECK(masked * tagged_bytes() == answers.size());
     for (size_t i = 0; i < seeds.size(); ++i) {
       if (!IsDead(seeds[i])) continue;

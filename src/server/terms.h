@@ -120,8 +120,7 @@ class Terms {
 
   // Takes up the terms that an earlier process left in the directory, and erases there those of
   // other rosters, those of version 0.2, those that have expired, and those that were not yet
-  // complete. The pointers must
-  // outlive the object. Errors of the file system.
+  // complete. The pointers must outlive the object. Errors of the file system.
   static absl::StatusOr<std::unique_ptr<Terms>> Open(Options options,
                                                      const signature::SecretKey* key,
                                                      Journal* journal, RandomSource* random,

@@ -151,8 +151,7 @@ void UnmaskAnswers(BytesView seeds, std::span<const Digest> ids, size_t answer_b
       std::copy_n(all.data() + i * tagged_bytes, answer_bytes, rows + i * answer_bytes);
     }
     for (size_t j = parties; j-- > 0;) {
-      MaskAnswers(these, of_party(j, n), ids[j], answer_bytes,
-                  j + 1 == parties ? TagCovers::kAnswer : TagCovers::kAnswerAndTag, all);
+      MaskAnswers(these, of_party(j, n), ids[j], answer_bytes, TagCoversAt(j + 1 == parties), all);
     }
     for (size_t i = 0; i < n; ++i) {
       const uint8_t* const tag = all.data() + i * tagged_bytes + answer_bytes;

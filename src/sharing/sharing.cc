@@ -79,8 +79,7 @@ void MaskAnswer(BytesView seed, const Digest& round_id, TagCovers covers, Mutabl
 
 void MaskByAll(std::span<const AnswerSeed> seeds, MutableBytes tagged) {
   for (size_t j = seeds.size(); j-- > 0;) {
-    MaskAnswer(seeds[j].seed, seeds[j].id,
-               j + 1 == seeds.size() ? TagCovers::kAnswer : TagCovers::kAnswerAndTag, tagged);
+    MaskAnswer(seeds[j].seed, seeds[j].id, TagCoversAt(j + 1 == seeds.size()), tagged);
   }
 }
 

@@ -75,6 +75,9 @@ void XorMask(BytesView seed, const Digest& round_id, MutableBytes answer);
 // What a party's answer tag covers: at the last party its masked answer, at the others also the
 // tag that came with the answer.
 enum class TagCovers { kAnswer, kAnswerAndTag };
+constexpr TagCovers TagCoversAt(bool last_party) {
+  return last_party ? TagCovers::kAnswer : TagCovers::kAnswerAndTag;
+}
 
 // Makes party j's y_j | T_j of what `tagged` holds: y_(j+1) | T_(j+1), or at the last party row,
 // signature and 16 bytes that do not matter. The reference that the batch kernels are tested

@@ -166,15 +166,15 @@ std::vector<Operation> Operations() {
         std::pair(size_t{1024}, size_t{256} << 10)}) {
     const std::string of = absl::StrCat("/", bytes, room < kAnswers ? "/cached" : "");
     const size_t tagged = TaggedBytes(bytes);
+    const auto one_by_one = [tagged](size_t begin, size_t end) {
+      Arrays& arrays = Shared();
+      for (size_t i = begin; i < end; ++i) {
+        MaskAnswer(arrays.seed(i), kRoundId, TagCovers::kAnswerAndTag,
+                   MutableBytes(arrays.answers).subspan(i * tagged, tagged));
+      }
+    };
     operations.push_back(
-        {"Answers" + of, room / tagged, static_cast<double>(36 + 2 * tagged),
-         [tagged](size_t begin, size_t end) {
-           Arrays& arrays = Shared();
-           for (size_t i = begin; i < end; ++i) {
-             MaskAnswer(arrays.seed(i), kRoundId, TagCovers::kAnswerAndTag,
-                        MutableBytes(arrays.answers).subspan(i * tagged, tagged));
-           }
-         },
+        {"Answers" + of, room / tagged, static_cast<double>(36 + 2 * tagged), one_by_one,
          [bytes = bytes, tagged](size_t begin, size_t end) {
            Arrays& arrays = Shared();
            MaskAnswers(
@@ -184,14 +184,7 @@ std::vector<Operation> Operations() {
          }});
     // One pad for all: what remains of the work where pads are ready.
     operations.push_back(
-        {"FromPads" + of, room / tagged, static_cast<double>(4 + 2 * tagged),
-         [tagged](size_t begin, size_t end) {
-           Arrays& arrays = Shared();
-           for (size_t i = begin; i < end; ++i) {
-             MaskAnswer(arrays.seed(i), kRoundId, TagCovers::kAnswerAndTag,
-                        MutableBytes(arrays.answers).subspan(i * tagged, tagged));
-           }
-         },
+        {"FromPads" + of, room / tagged, static_cast<double>(4 + 2 * tagged), one_by_one,
          [bytes = bytes, tagged](size_t begin, size_t end) {
            Arrays& arrays = Shared();
            static const std::vector<uint32_t> first(kPiece, 0);

@@ -11,6 +11,7 @@
 #include "src/pir/sets/journal.h"
 #include "src/pir/sets/permuted_pir.h"
 #include "src/pir/sets/row_changes.h"
+#include "src/pir/sets/state_head.h"
 #include "src/storage/memory.h"
 
 namespace shoal::pir::sets {
@@ -23,9 +24,7 @@ namespace {
 //   kAsking     a question (below), then as kReady
 // Version 0.2 had nothing in the place of a question that there was none of.
 constexpr absl::string_view kMagic = "SHOALPM2", kFirstMagic = "SHOALPM1";
-constexpr size_t kIdBytes = sizeof(Digest);
-constexpr size_t kIdAt = 8, kTableAt = kIdAt + kIdBytes, kShapeAt = kTableAt + kIdBytes;
-constexpr size_t kStoredShapeBytes = 8 + 2 * 4, kPhaseAt = kShapeAt + kStoredShapeBytes;
+constexpr size_t kStoredShapeBytes = 8 + 2 * 4, kPhaseAt = StateHead::kShapeAt + kStoredShapeBytes;
 constexpr size_t kHeadBytes = kPhaseAt + 1;
 enum Phase : uint8_t { kPreparing = 0, kReady = 1, kAsking = 2 };
 
@@ -68,9 +67,7 @@ SecretVector<uint8_t> EncodeEntry(Entry entry, BytesView body) {
   return out;
 }
 
-absl::Status Malformed() {
-  return absl::DataLossError("permuted: the session's state is malformed");
-}
+absl::Status Malformed() { return MalformedState("permuted"); }
 
 class PermutedSession final : public Session {
  public:
@@ -91,28 +88,19 @@ class PermutedSession final : public Session {
   absl::Status Load() {
     const uint64_t bytes = journal_.state_bytes();
     if (bytes == 0) return CheckRoom();
-    if (bytes < kHeadBytes) return Malformed();
-    SecretVector<uint8_t> head(kHeadBytes);
-    SHOAL_RETURN_IF_ERROR(journal_.Read(0, head));
+    SHOAL_ASSIGN_OR_RETURN(
+        const SecretVector<uint8_t> head,
+        StateHead::Read(journal_, kHeadBytes, {{kMagic, kFirstMagic}}, setup_, "permuted"));
     const BytesView saved = head;
-    const absl::string_view magic = AsText(saved.first(kIdAt));
-    if (magic != kMagic && magic != kFirstMagic) return Malformed();
-    const bool is_first = magic == kFirstMagic;
-    if (AsText(saved.subspan(kTableAt, kIdBytes)) != setup_.table_id()) {
-      return absl::FailedPreconditionError(
-          "permuted: the session that is kept is of another table; it has to be given up first "
-          "(shoal prepare --anew)");
-    }
+    const bool is_first = AsText(saved.first(kFirstMagic.size())) == kFirstMagic;
     // Another shape: nothing leads there, and nothing is lost that the next state replaces.
-    if (!std::ranges::equal(saved.subspan(kShapeAt, kStoredShapeBytes), ShapeBytes())) {
+    if (!std::ranges::equal(saved.subspan(StateHead::kShapeAt, kStoredShapeBytes), ShapeBytes())) {
       return CheckRoom();
     }
     SHOAL_RETURN_IF_ERROR(Decode(saved[kPhaseAt], is_first));
     SHOAL_RETURN_IF_ERROR(journal_.ForEach(
         [&](BytesView entry) { return Redo(entry) ? absl::OkStatus() : Malformed(); }));
-    Digest id;
-    std::ranges::copy(saved.subspan(kIdAt, kIdBytes), id.begin());
-    if (id != id_) behind_ = id;
+    behind_ = StateHead::Behind(saved, id_);
     // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
     return IsReady() && (is_first || !journal_.CanChange()) ? Save() : absl::OkStatus();
   }
@@ -257,11 +245,7 @@ class PermutedSession final : public Session {
 
   // Both leave the session unusable if they fail.
   absl::Status Save() {
-    SecretVector<uint8_t> head(kHeadBytes);
-    std::ranges::copy(AsBytes(kMagic), head.begin());
-    std::ranges::copy(id_, head.begin() + kIdAt);
-    std::ranges::copy(AsBytes(setup_.table_id()), head.begin() + kTableAt);
-    std::ranges::copy(ShapeBytes(), head.begin() + kShapeAt);
+    SecretVector<uint8_t> head = StateHead::Make(kHeadBytes, kMagic, id_, setup_, ShapeBytes());
     const auto& asked = table_->asked();
     head[kPhaseAt] = seed_.has_value() ? kPreparing : asked.has_value() ? kAsking : kReady;
     if (seed_.has_value()) {

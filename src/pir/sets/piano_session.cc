@@ -12,6 +12,7 @@
 #include "src/pir/sets/judge.h"
 #include "src/pir/sets/piano.h"
 #include "src/pir/sets/row_changes.h"
+#include "src/pir/sets/state_head.h"
 #include "src/pir/sets/stream.h"
 #include "src/storage/memory.h"
 
@@ -19,12 +20,11 @@ namespace shoal::pir::sets {
 namespace {
 
 // The state: a head, the digests of all chunks while some are to come, and the table of hints once
-// it has a chunk (HintTable::Decode). The head: the magic, the SetupId, the table's id, u64 rows,
-// u32 record_bytes, u32 queries, the key, u8 whether the digests are there, u8 whether the table
-// is.
+// it has a chunk (HintTable::DecodeHead). The head: the magic, the SetupId, the table's id, u64
+// rows, u32 record_bytes, u32 queries, the key, u8 whether the digests are there, u8 whether the
+// table is.
 constexpr absl::string_view kMagic = "SHOALPN1";
-constexpr size_t kIdAt = 8, kTableAt = kIdAt + sizeof(Digest), kShapeAt = kTableAt + sizeof(Digest);
-constexpr size_t kKeyAt = kShapeAt + 16, kKeyBytes = 16;
+constexpr size_t kKeyAt = StateHead::kShapeAt + 16, kKeyBytes = 16;
 constexpr size_t kFlagsAt = kKeyAt + kKeyBytes, kHeadBytes = kFlagsAt + 2;
 
 // A record of the journal is one of these bytes, and
@@ -43,7 +43,7 @@ constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
 // pass, and the bytes that it was read from.
 constexpr uint64_t kBytesOfSet = 64;
 
-absl::Status Malformed() { return absl::DataLossError("piano: the session's state is malformed"); }
+absl::Status Malformed() { return MalformedState("piano"); }
 
 class PianoSession final : public Session {
  public:
@@ -62,19 +62,13 @@ class PianoSession final : public Session {
   absl::Status Load() {
     const uint64_t bytes = journal_.state_bytes();
     if (bytes == 0) return CheckRoom();
-    if (bytes < kHeadBytes) return Malformed();
-    SecretVector<uint8_t> head(kHeadBytes);
-    SHOAL_RETURN_IF_ERROR(journal_.Read(0, head));
+    SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> head,
+                           StateHead::Read(journal_, kHeadBytes, {{kMagic}}, setup_, "piano"));
     const BytesView saved = head;
-    if (AsText(saved.first(kIdAt)) != kMagic) return Malformed();
-    if (AsText(saved.subspan(kTableAt, sizeof(Digest))) != setup_.table_id()) {
-      return absl::FailedPreconditionError(
-          "piano: the session that is kept is of another table; it has to be given up first "
-          "(shoal prepare --anew)");
-    }
     // A table that has another number of rows now: nothing leads there, and nothing is lost that
     // the next state replaces.
-    if (!std::ranges::equal(saved.subspan(kShapeAt, 16), ShapeBytes())) return CheckRoom();
+    if (!std::ranges::equal(saved.subspan(StateHead::kShapeAt, 16), ShapeBytes()))
+      return CheckRoom();
     const uint8_t with_digests = saved[kFlagsAt], with_table = saved[kFlagsAt + 1];
     if (with_digests > 1 || with_table > 1) return Malformed();
     const uint64_t digests_bytes = with_digests * pieces_.digests_bytes();
@@ -95,9 +89,7 @@ class PianoSession final : public Session {
     SHOAL_RETURN_IF_ERROR(journal_.ForEach(
         [&](BytesView entry) { return Redo(entry) ? absl::OkStatus() : Malformed(); }));
     AddWaiting();
-    Digest id;
-    std::ranges::copy(saved.subspan(kIdAt, id.size()), id.begin());
-    if (id != id_) behind_ = id;
+    behind_ = StateHead::Behind(saved, id_);
     // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
     return IsReady() && !journal_.CanChange() ? Save() : absl::OkStatus();
   }
@@ -279,11 +271,7 @@ class PianoSession final : public Session {
   // Both leave the session unusable if they fail.
   absl::Status Save() {
     AddWaiting();
-    SecretVector<uint8_t> head(kHeadBytes);
-    std::ranges::copy(AsBytes(kMagic), head.begin());
-    std::ranges::copy(id_, head.begin() + kIdAt);
-    std::ranges::copy(AsBytes(setup_.table_id()), head.begin() + kTableAt);
-    std::ranges::copy(ShapeBytes(), head.begin() + kShapeAt);
+    SecretVector<uint8_t> head = StateHead::Make(kHeadBytes, kMagic, id_, setup_, ShapeBytes());
     std::ranges::copy(key_.view(), head.begin() + kKeyAt);
     head[kFlagsAt] = !digests_.empty();
     head[kFlagsAt + 1] = table_->chunks_added() > 0;

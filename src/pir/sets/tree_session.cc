@@ -11,19 +11,18 @@
 #include "src/pir/sets/journal.h"
 #include "src/pir/sets/judge.h"
 #include "src/pir/sets/row_changes.h"
+#include "src/pir/sets/state_head.h"
 #include "src/pir/sets/tree_pir.h"
 #include "src/storage/memory.h"
 
 namespace shoal::pir::sets {
 namespace {
 
-// The state: a head, and the hints once there is a key (TreeHints::Decode). The head: the magic,
-// the SetupId, the table's id, the shape (u64 rows, u32 record_bytes, u32 fan_bits, u32 hints), the
-// key.
+// The state: a head, and the hints once there is a key (TreeHints::DecodeHead). The head: the
+// magic, the SetupId, the table's id, the shape (u64 rows, u32 record_bytes, u32 fan_bits, u32
+// hints), the key.
 constexpr absl::string_view kMagic = "SHOALTP2";
-constexpr size_t kIdBytes = sizeof(Digest);
-constexpr size_t kIdAt = 8, kTableAt = kIdAt + kIdBytes, kShapeAt = kTableAt + kIdBytes;
-constexpr size_t kStoredShapeBytes = 8 + 3 * 4, kKeyAt = kShapeAt + kStoredShapeBytes;
+constexpr size_t kStoredShapeBytes = 8 + 3 * 4, kKeyAt = StateHead::kShapeAt + kStoredShapeBytes;
 constexpr size_t kKeyBytes = Seed::size(), kHeadBytes = kKeyAt + kKeyBytes;
 
 // A record of the journal is one of these bytes, and
@@ -47,9 +46,7 @@ SecretVector<uint8_t> EncodeEntry(Entry entry, BytesView body) {
   return out;
 }
 
-absl::Status Malformed() {
-  return absl::DataLossError("treepir: the session's state is malformed");
-}
+absl::Status Malformed() { return MalformedState("treepir"); }
 
 class TreeSession final : public Session {
  public:
@@ -68,18 +65,11 @@ class TreeSession final : public Session {
   absl::Status Load() {
     const uint64_t bytes = journal_.state_bytes();
     if (bytes == 0) return CheckRoom();
-    if (bytes < kHeadBytes) return Malformed();
-    SecretVector<uint8_t> head(kHeadBytes);
-    SHOAL_RETURN_IF_ERROR(journal_.Read(0, head));
+    SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> head,
+                           StateHead::Read(journal_, kHeadBytes, {{kMagic}}, setup_, "treepir"));
     const BytesView saved = head;
-    if (AsText(saved.first(kIdAt)) != kMagic) return Malformed();
-    if (AsText(saved.subspan(kTableAt, kIdBytes)) != setup_.table_id()) {
-      return absl::FailedPreconditionError(
-          "treepir: the session that is kept is of another table; it has to be given up first "
-          "(shoal prepare --anew)");
-    }
     // Another shape: nothing leads there, and nothing is lost that the next state replaces.
-    if (!std::ranges::equal(saved.subspan(kShapeAt, kStoredShapeBytes), ShapeBytes())) {
+    if (!std::ranges::equal(saved.subspan(StateHead::kShapeAt, kStoredShapeBytes), ShapeBytes())) {
       return CheckRoom();
     }
     SHOAL_RETURN_IF_ERROR(CheckMemory(kBytesOfSet * shape_.hints, "treepir: the sets"));
@@ -98,9 +88,7 @@ class TreeSession final : public Session {
     }
     SHOAL_RETURN_IF_ERROR(journal_.ForEach(
         [&](BytesView entry) { return Redo(entry) ? absl::OkStatus() : Malformed(); }));
-    Digest id;
-    std::ranges::copy(saved.subspan(kIdAt, kIdBytes), id.begin());
-    if (id != id_) behind_ = id;
+    behind_ = StateHead::Behind(saved, id_);
     // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
     return IsReady() && !journal_.CanChange() ? Save() : absl::OkStatus();
   }
@@ -249,11 +237,7 @@ class TreeSession final : public Session {
 
   // Both leave the session unusable if they fail.
   absl::Status Save() {
-    SecretVector<uint8_t> head(kHeadBytes);
-    std::ranges::copy(AsBytes(kMagic), head.begin());
-    std::ranges::copy(id_, head.begin() + kIdAt);
-    std::ranges::copy(AsBytes(setup_.table_id()), head.begin() + kTableAt);
-    std::ranges::copy(ShapeBytes(), head.begin() + kShapeAt);
+    SecretVector<uint8_t> head = StateHead::Make(kHeadBytes, kMagic, id_, setup_, ShapeBytes());
     std::ranges::copy(key_.view(), head.begin() + kKeyAt);
     const SecretVector<uint8_t> hints = hints_->EncodeHead();
     const BytesView parts[] = {head, hints, hints_->taken_parities()};
