@@ -13,8 +13,8 @@ readonly keys=40
 # Open MPI's folders of a job have a place with a short name.
 TMPDIR=$(mktemp -d /tmp/mc.XXXXXX)
 export TMPDIR
-# Other tests of this kind may run at the same time.
-port=$((10000 + $$ % 14 * 1600))
+# Other tests of this kind, and shards of this one, may run at the same time.
+port=$((10000 + $$ % 14 * 1600 + ${TEST_SHARD_INDEX:-0} * 400))
 began=()
 end() {
   for dir in "${began[@]}"; do scripts/local-chain stop "$dir" || true; done
@@ -189,13 +189,12 @@ spoil() {
 # Party 2, whose head signs rounds, is killed and starts again. Party 1 loses its state, and its clock goes back to before the
 # rounds that party 2 has signed: party 2 refuses the counters, which it knows from its journal alone.
 refuse_old() {
-  local back_s=$((SECONDS - chain_began + 20))
   kill_all 2
   kill_all 1
   rm -r "$dir/party-1.state"
-  python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("=qq", -int(sys.argv[1]) * 10**9, 0))' "$back_s" \
-    >"$TMPDIR/faults"
   scripts/local-chain start-party "$dir" 2 || fail "party 2 does not start again"
+  python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("=qq", -int(sys.argv[1]) * 10**9, 0))' \
+    "$((SECONDS - chain_began + 20))" >"$TMPDIR/faults"
   SHOAL_FAULTS=$TMPDIR/faults LD_PRELOAD=$PWD/src/sim/libfaults.so scripts/local-chain start-party "$dir" 1 ||
     fail "party 1 does not start again"
   await "nothing is refused" grep -qE 'party 2: round [0-9]+: counters only rise, and [0-9]+ was used' "$dir/party-1.log"
@@ -239,7 +238,14 @@ check() {
 }
 
 chains=("$@")
-[ "$#" -gt 0 ] || chains=("1 2" "2 1" "2 3 1" "killed 2 2")
+if [ "$#" = 0 ]; then
+  chains=("1 2" "2 1" "2 3 1" "killed 2 2")
+  if [ -n "${TEST_SHARD_STATUS_FILE:-}" ]; then
+    touch "$TEST_SHARD_STATUS_FILE"
+    [ "$TEST_TOTAL_SHARDS" = "${#chains[@]}" ] || fail "$TEST_TOTAL_SHARDS shards for ${#chains[@]} chains"
+    chains=("${chains[TEST_SHARD_INDEX]}")
+  fi
+fi
 for chain in "${chains[@]}"; do
   if [ "$chain" = "${chain#killed }" ]; then
     chain_began=$SECONDS
