@@ -81,6 +81,18 @@ ask() {
     fail "$client: query: $(tail -n 5 "$client/words")"
   [ "$got" = "$1"$'\tfound\t'"$2"$'\tyes' ] || fail "$client: '$got' is not $2"
 }
+# With SHOAL_KEEP, a folder that is not there yet: copies there what alice and a client have written, but for the files of
+# engines, which are large.
+keep() {
+  [ -n "${SHOAL_KEEP:-}" ] || return 0
+  mkdir "$SHOAL_KEEP"
+  cp -r alice client "$SHOAL_KEEP"
+  (
+    cd "$SHOAL_KEEP"
+    rm -f */{log,said,words,roster.unsigned} client/keys alice/{state,keys/signed}/lock client/client.state.lock \
+      alice/state/*.product alice/table/*.setup.textproto alice/keys/signed/engine-* client/client.state.*.{hint,setup,session*}
+  )
+}
 healthy() { (cd "${1:-client}" && shoal status --config client.textproto --parties); }
 
 free_ports 4
@@ -163,7 +175,7 @@ if [ -n "${rolling:-}" ]; then
   says '**Updating the program, one party at a time.**'
   mkdir client-before
   cp client/*.textproto client-before
-  [ -z "${SHOAL_KEEP:-}" ] || { mkdir "$SHOAL_KEEP" && cp -r alice client "$SHOAL_KEEP" && rm -f "$SHOAL_KEEP"/*/{log,said,words}; }
+  keep
   changes=0
   # Starts the party $1 with the programs that PATH $2 finds, of the $3 version.
   change_to() {

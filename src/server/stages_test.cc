@@ -234,6 +234,12 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
   expected.resize(each);
   sharing::MaskAnswer(seed, backend.round_id, sharing::TagCovers::kAnswer, expected);
   EXPECT_TRUE(std::ranges::equal(expected, BytesView(answers[0]).subspan(each, each)));
+  // A query that comes alone has the same answer: no end of a piece is too short for its mask.
+  const wire::QueryBatch alone = {.positions = {queries.positions[1]},
+                                  .tallies = {queries.tallies[1]}};
+  EXPECT_EQ(*ReadAll(**AnswerQueries(AnswerKeys::Of(backend, round.secrets(2), state, alone),
+                                     {rows, kRows}, {&pool, &narrow})),
+            expected);
 }
 
 // Guarantee 17: a source of answers owns what it reads while it makes a piece, and keeps nothing of
