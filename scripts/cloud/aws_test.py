@@ -864,6 +864,30 @@ class UsageTest(Test):
 
 
 
+class TerminalTest(Test):
+    """What others say is shown to people as text, and makes no line, field or sequence of its own."""
+
+    HOSTILE = "a\x7f\u009b31m\u202e\u200b\nsmall\tdown"
+
+    def test_tags_of_others_and_errors_move_no_cursor(self):
+        PROVIDER.moto("eu-central-1").create_vpc(CidrBlock="10.1.0.0/16", TagSpecifications=[{"ResourceType": "vpc", "Tags": [
+            {"Key": "shoal-experiment", "Value": "x"}, {"Key": "shoal-name", "Value": self.HOSTILE}]}])
+        said = self.aws("list", "--region", "eu-central-1")
+        [line] = self.printed.splitlines()
+        self.assertEqual(line.split("\t")[0], r"a\x7f\xc2\x9b31m\xe2\x80\xae\xe2\x80\x8b\nsmall\tdown")
+        self.assertEqual(len(line.split("\t")), 5)
+        self.assertTrue(said.replace("\n", "").isprintable() or not said)
+        PROVIDER.reset()
+        PROVIDER.fail = lambda call: ("Refused\u009b31m\u202e", 403)
+        said = self.up(SMALL, code=1)
+        self.assertIn(r"Refused\xc2\x9b31m\xe2\x80\xae", said)
+        self.assertTrue(said.replace("\n", "").isprintable(), said)
+
+    def test_bytes_that_are_no_text(self):
+        self.assertEqual(aws.printable("a\tb\n\x7f\udcff\ud800"), r"a" + "\tb\n" + r"\x7f\xff\x3f")
+        self.assertEqual(aws.printable("Grüße 漢字"), "Grüße 漢字")
+
+
 class PermissionsTest(Test):
     """The policy of docs/aws.md, as permissions.py judges, over calls that scripts/aws does not make.
 
