@@ -1,11 +1,13 @@
 """Debian packages: lays out a source package without sources, and has debhelper pack it."""
 
 import glob
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 import time
 
 import pages
@@ -56,12 +58,11 @@ def packaged_unit(text):
     return text.replace("/usr/local/bin/", "/usr/bin/")
 
 
-def _changelog(tree, commit, seconds):
-    day = time.strftime("%Y-%m-%d", time.gmtime(seconds))
+def _changelog(tree, number, commit, seconds):
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(seconds))
     with open(f"{tree}/packaging/debian/control", encoding="utf-8") as file:
         maintainer = re.search(r"^Maintainer: (.*)$", file.read(), flags=re.MULTILINE)[1]
-    return (f"shoal ({version.package_version(tree, commit, day)}) unstable; urgency=medium\n\n"
+    return (f"shoal ({number}) unstable; urgency=medium\n\n"
             f"  * Commit {commit}.\n"
             f"    /usr/share/doc/shoal/CHANGELOG.md says what changes.\n\n"
             f" -- {maintainer}  {date}\n")
@@ -86,8 +87,8 @@ def _lay_out_library(tree, programs, root):
         shutil.copyfile(path, f"{root}/python/shoal/{os.path.basename(path)}")
 
 
-def lay_out(tree, programs, commit, seconds, root):
-    """What debhelper packs, in the new folder `root`."""
+def lay_out(tree, programs, number, commit, seconds, root):
+    """What debhelper packs as version `number`, in the new folder `root`."""
     os.makedirs(f"{root}/programs")
     for path, _ in PROGRAMS.values():
         shutil.copyfile(f"{programs}/{path}", f"{root}/programs/{os.path.basename(path)}")
@@ -113,13 +114,13 @@ def lay_out(tree, programs, commit, seconds, root):
     for name, package in (("shoald", "shoald"), ("shoald-machines", "shoal-mpi.shoald-machines")):
         with open(f"{tree}/configs/{name}.service", encoding="utf-8") as file:
             write(f"{root}/debian/{package}.service", packaged_unit(file.read()))
-    write(f"{root}/debian/changelog", _changelog(tree, commit, seconds))
+    write(f"{root}/debian/changelog", _changelog(tree, number, commit, seconds))
 
 
-def pack(tree, programs, commit, seconds, work, out):
+def pack(tree, programs, number, commit, seconds, work, out):
     """Makes the packages in the folder `out`; returns their paths. `work` is an empty folder of its own."""
     root = f"{work}/shoal"
-    lay_out(tree, programs, commit, seconds, root)
+    lay_out(tree, programs, number, commit, seconds, root)
     environment = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": work,
         "SOURCE_DATE_EPOCH": str(seconds), "DEB_RULES_REQUIRES_ROOT": "no", "DH_QUIET": "1",
@@ -131,3 +132,22 @@ def pack(tree, programs, commit, seconds, work, out):
         raise RuntimeError(f"debhelper ends with {said.returncode}: {said.stdout}")
     os.makedirs(out, exist_ok=True)
     return [shutil.copyfile(path, f"{out}/{os.path.basename(path)}") for path in made]
+
+
+def shipped(packages, static):
+    """{name: bytes} of the programs and the library as the packages have them, and of the static program."""
+    names = {f"./usr/bin/{name}": name for name in PROGRAMS}
+    found = {}
+    for path in packages:
+        data = subprocess.run(["dpkg-deb", "--fsys-tarfile", path], check=True, stdout=subprocess.PIPE).stdout
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                name = names.get(member.name) or ("libshoal" if re.search(r"/libshoal\.so\.\d+$", member.name) else None)
+                if name and member.isreg():
+                    found[name] = archive.extractfile(member).read()
+    with open(static, "rb") as file:
+        found["shoal-static"] = file.read()
+    missing = {*PROGRAMS, "libshoal"} - set(found)
+    if missing:
+        raise RuntimeError(f"no package has {', '.join(sorted(missing))}")
+    return found

@@ -24,7 +24,7 @@ import version
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAMS = os.environ["SHOAL_PROGRAMS"]
-COMMIT, SECONDS = "0123456789abcdef0123456789abcdef01234567", 1_790_000_000
+COMMIT, SECONDS, COMMITS = "0123456789abcdef0123456789abcdef01234567", 1_790_000_000, 1234
 
 
 def load_script():
@@ -85,8 +85,8 @@ class PackagesTest(unittest.TestCase):
             scratch = f"{cls.folder}/scratch/{place}"
             os.makedirs(scratch)
             done = subprocess.run(
-                [f"{TREE}/scripts/package", "--programs", PROGRAMS, "--commit", COMMIT, "--time", str(SECONDS), "--out",
-                 f"{cls.folder}/out-{number}"], env={**os.environ, **environment, "TMPDIR": scratch}, check=False, text=True,
+                [f"{TREE}/scripts/package", "--programs", PROGRAMS, "--commit", COMMIT, "--time", str(SECONDS),
+                 "--commits", str(COMMITS), "--out", f"{cls.folder}/out-{number}"], env={**os.environ, **environment, "TMPDIR": scratch}, check=False, text=True,
                 stderr=subprocess.PIPE, preexec_fn=lambda mask=mask: os.umask(mask))
             if done.returncode != 0 or os.listdir(scratch):
                 raise RuntimeError(f"scripts/package: {done.returncode}: {done.stderr} {os.listdir(scratch)}")
@@ -119,7 +119,7 @@ class PackagesTest(unittest.TestCase):
         for name in ("libshoal1", "shoal", "shoald", "shoal-mpi"):
             path = self.one(f"{name}_*.deb")
             field = {key: output("dpkg-deb", "--field", path, key).strip() for key in ("Version", "Depends")}
-            self.assertRegex(field["Version"], rf"^[0-9.]+(~git20260921\.{COMMIT[:8]})?$")
+            self.assertRegex(field["Version"], rf"^[0-9.]+(~git20260921\d{{6}}\.{COMMITS}\.{COMMIT[:8]})?$")
             self.assertIn("libsodium23", field["Depends"])
             files = output("dpkg-deb", "--contents", path)
             self.assertNotIn("2026-09-22", files)
@@ -145,6 +145,73 @@ class PackagesTest(unittest.TestCase):
             self.assertEqual(needed - own, set(), f"docs/install.md lacks what {name} needs")
             if name != "shoal-mpi":
                 self.assertEqual(own - needed, set(), f"docs/install.md says more than {name} needs")
+
+    def maintainers(self, user="", party=False, steps=()):
+        """Runs scripts of the packages, "PACKAGE SCRIPT ARGUMENT..", where /var/lib is empty, with tools that know one file of users.
+
+        `user` is the line of a user that is there, `party` whether a party's key is. Returns (the user's line, whether
+        the key is there, what is left in /var/lib, what was said).
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("shoald", "shoal-mpi"):
+                subprocess.run(["dpkg-deb", "--control", self.one(f"{name}_*.deb"), f"{folder}/{name}"], check=True)
+            debs.write(f"{folder}/users", user)
+            made = "shoal:x:994:994:A party of Shoal:/var/lib/shoal:/usr/sbin/nologin"
+            for name, text in {
+                    "getent": '[ "$1 $2" = "passwd shoal" ] && grep . "$USERS"',
+                    "systemd-sysusers": f'grep -q . "$USERS" || echo "{made}" >"$USERS"',
+                    "userdel": '[ "$1" = shoal ] && : >"$USERS"',
+                    "usermod": '[ "$1 $3" = "--shell shoal" ] && sed -i "s|[^:]*$|$2|" "$USERS"',
+                    "install": 'a=; for w; do case $w in -o | -g) s=1 ;; *) [ "$s" ] || a="$a $w"; s= ;; esac; done; /usr/bin/install $a',
+                    "deb-systemd-helper": ":", "deb-systemd-invoke": ":", "systemctl": ":"}.items():
+                debs.write(f"{folder}/bin/{name}", f"#!/bin/sh\ns=\n{text}\n")
+                os.chmod(f"{folder}/bin/{name}", 0o755)
+            script = "mount -t tmpfs tmpfs /var/lib\n"
+            if party:
+                script += "mkdir -p /var/lib/shoal/keys && echo key >/var/lib/shoal/keys/bls.key\n"
+            for step in steps:
+                package, name, *arguments = step.split()
+                script += f"if [ -e {folder}/{package}/{name} ]; then {folder}/{package}/{name} {' '.join(arguments)}; fi\n"
+            script += f"if [ -e /var/lib/shoal/keys/bls.key ]; then echo yes >{folder}/key; fi; ls /var/lib >{folder}/left\n"
+            done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-ec", script], check=False, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  env={"PATH": f"{folder}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "USERS": f"{folder}/users"})
+            if done.returncode != 0 and subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False,
+                                                       stderr=subprocess.DEVNULL).returncode != 0:
+                self.skipTest("namespaces are not permitted here")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            with open(f"{folder}/users", encoding="utf-8") as users, open(f"{folder}/left", encoding="utf-8") as left:
+                return users.read().strip(), os.path.exists(f"{folder}/key"), left.read().split(), done.stdout
+
+    INSTALL = ("shoald postinst configure", "shoal-mpi postinst configure")
+    REMOVE = ("shoal-mpi postrm remove", "shoald postrm remove")
+    PURGE = ("shoal-mpi postrm purge", "shoald postrm purge")
+
+    def test_a_purge_removes_what_the_packages_made_and_nothing_else(self):
+        made, theirs = "shoal:x:994:994:A party of Shoal:/var/lib/shoal", "shoal:x:1001:1001:Somebody:/home/shoal:/bin/bash"
+        everything = self.INSTALL + self.REMOVE + self.PURGE
+        self.assertEqual(self.maintainers(steps=everything), ("", False, [], ""))
+        # A party's keys, whoever made the directory, and the user whose they are. What is said erases both.
+        for steps in (everything, self.INSTALL + self.REMOVE + self.INSTALL[:1] + self.PURGE):
+            user, key, left, said = self.maintainers(party=True, steps=steps)
+            self.assertEqual((user, key, left), (f"{made}:/usr/sbin/nologin", True, ["shoal"]))
+            self.assertIn("rm -r /var/lib/shoal && userdel shoal", said)
+        # A user that was there before, with and without a party; one whom the operator has put in the place of ours.
+        self.assertEqual(self.maintainers(user=theirs, steps=everything)[:3], (theirs, False, []))
+        self.assertEqual(self.maintainers(user=theirs, party=True, steps=everything)[:3], (theirs, True, ["shoal"]))
+        # Twice, as dpkg runs a script again that failed.
+        self.assertEqual(self.maintainers(steps=self.INSTALL + self.INSTALL + self.REMOVE + self.PURGE + self.PURGE), ("", False, [], ""))
+
+    def test_the_user_of_a_party_of_several_machines_has_a_shell(self):
+        made, theirs = "shoal:x:994:994:A party of Shoal:/var/lib/shoal", "shoal:x:1001:1001:Somebody:/home/shoal"
+        self.assertEqual(self.maintainers(steps=self.INSTALL[:1])[0], f"{made}:/usr/sbin/nologin")
+        self.assertEqual(self.maintainers(steps=self.INSTALL)[0], f"{made}:/bin/sh")
+        self.assertEqual(self.maintainers(steps=self.INSTALL + self.REMOVE[:1])[0], f"{made}:/usr/sbin/nologin")
+        # Not one whom no package has made: it is said.
+        user, _, _, said = self.maintainers(user=f"{theirs}:/usr/sbin/nologin", steps=self.INSTALL)
+        self.assertEqual(user, f"{theirs}:/usr/sbin/nologin")
+        self.assertIn("usermod --shell /bin/sh shoal", said)
+        self.assertEqual(self.maintainers(user=f"{theirs}:/bin/bash", steps=self.INSTALL + self.REMOVE)[::3], (f"{theirs}:/bin/bash", ""))
 
     def test_lintian_finds_nothing(self):
         done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", *glob.glob(f"{self.out}/*.deb")], check=False,
@@ -180,6 +247,18 @@ class PackagesTest(unittest.TestCase):
                 found = [ref for ref in needs[f"program:{program}"] if ref.startswith(f"pkg:deb/debian/{library.replace('+', '%2B')}@")]
                 self.assertEqual(len(found), 1, library)
                 self.assertEqual(refs[found[0]]["version"], output("dpkg-query", "-Wf", "${Version}", library))
+        # The digests are of the files that people get, whose symbols are stripped.
+        with tempfile.TemporaryDirectory() as folder:
+            for path in glob.glob(f"{self.out}/*.deb"):
+                subprocess.run(["dpkg-deb", "--extract", path, folder], check=True)
+            files = {f"program:{name}": f"{folder}/usr/bin/{name}" for name in debs.PROGRAMS}
+            [files["program:libshoal"]] = glob.glob(f"{folder}/usr/lib/*/libshoal.so.1")
+            files["program:shoal-static"] = self.one("*-static")
+            self.assertEqual(set(files), {ref for ref in refs if ref.startswith("program:")})
+            for ref, path in files.items():
+                with open(path, "rb") as file:
+                    digest = hashlib.sha256(file.read()).hexdigest()
+                self.assertEqual(refs[ref]["hashes"], [{"alg": "SHA-256", "content": digest}], ref)
         tests = [c for c in bill["components"] if c.get("purl", "").startswith("pkg:pypi/")]
         with open(f"{TREE}/scripts/requirements.txt", encoding="utf-8") as file:
             self.assertEqual(len(tests), len(file.readlines()))

@@ -70,8 +70,8 @@ def _of_tests(tree):
         yield {"type": "library", "bom-ref": purl, "name": name, "version": number, "purl": purl, "scope": "excluded"}
 
 
-def make(tree, programs, number, commit, seconds):
-    """The bill, as a dictionary."""
+def make(tree, programs, shipped, number, commit, seconds):
+    """The bill, as a dictionary. `shipped` has the files that people get, by their names (debs.shipped)."""
     components, dependencies = {}, {}
 
     def add(component):
@@ -82,11 +82,9 @@ def make(tree, programs, number, commit, seconds):
     compiled_in += [add(_debian(package)) for package in _header_packages(tree)]
     built = [(name, path) for name, (path, _) in debs.PROGRAMS.items()] + [("libshoal", debs.LIBRARY), ("shoal-static", debs.STATIC)]
     for name, path in built:
-        with open(f"{programs}/{path}", "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
         ref = add({
             "type": "library" if name == "libshoal" else "application", "bom-ref": f"program:{name}", "name": name, "version": number,
-            "hashes": [{"alg": "SHA-256", "content": digest}],  # as it is linked, before its symbols are stripped
+            "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(shipped[name]).hexdigest()}],
             "licenses": [{"license": {"id": "Apache-2.0"}}],
         })
         if name == "shoal-static":
@@ -117,7 +115,7 @@ def make(tree, programs, number, commit, seconds):
     }
 
 
-def write(tree, programs, number, commit, seconds, out):
+def write(tree, programs, shipped, number, commit, seconds, out):
     with open(f"{out}/shoal-{number}.cdx.json", "w", encoding="utf-8") as file:
-        json.dump(make(tree, programs, number, commit, seconds), file, indent=1, sort_keys=True)
+        json.dump(make(tree, programs, shipped, number, commit, seconds), file, indent=1, sort_keys=True)
         file.write("\n")

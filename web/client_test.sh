@@ -19,6 +19,7 @@ grep -q 'wrong.ts' "$TEST_TMPDIR/types" || fail "types: $(cat "$TEST_TMPDIR/type
 node "$work/tests/vectors.mjs" src/onion/pyhpke_peer src/signature/bls_vectors || fail "vectors"
 node "$work/tests/noise.mjs" scripts/local-chain || fail "noise"
 node "$work/tests/signed.mjs" || fail "signed"
+node "$work/tests/text.mjs" || fail "text"
 mkdir "$TEST_TMPDIR/fake"
 node "$work/tests/refusals.mjs" src/client/testing/fake_frontend_main "$TEST_TMPDIR/fake" || fail "refusals"
 

@@ -4,7 +4,9 @@ import contextlib
 import ctypes
 import enum
 import os
+import re
 import threading
+import unicodedata
 import weakref
 from dataclasses import dataclass
 from types import TracebackType
@@ -203,7 +205,8 @@ class Client:
     ) -> "Results[Key]":
         """Looks keys up, all of them together, and returns pairs of key and result in their order.
 
-        Keys are bytes, or text that is sent as UTF-8; they may repeat. By the chain (no `engine`) a lookup takes as long as
+        Keys are bytes, which are taken as they are, or text that is sent as UTF-8; they may repeat. Text with what nobody
+        sees (controls, blanks at an end, byte order marks) is refused, as the key would be proved to be absent. By the chain (no `engine`) a lookup takes as long as
         its round, which may be minutes. With an engine, `parties` are the numbers of the parties that are asked, the
         offline one first if there are two, and the number of queries is rounded up to a multiple of `pad`.
 
@@ -219,10 +222,7 @@ class Client:
         if len(given) > _library.MAX_KEYS:
             raise error_of(3, f"{len(given)} keys: a call takes 1 to {_library.MAX_KEYS}")
         # The array refers to these objects, and so keeps them.
-        coded = [key.encode() if isinstance(key, str) else key for key in given]
-        for key in coded:
-            if not isinstance(key, bytes):
-                raise TypeError(f"a key is of type {type(key).__name__}, and must be str or bytes")
+        coded = [_coded(key, at) for at, key in enumerate(given)]
         array = (_library.Bytes * len(coded))(*(_library.Bytes(key, len(key)) for key in coded))
         return _interruptibly(lambda: self._lookup(given, array, call), call.cancellation)
 
@@ -299,6 +299,27 @@ class Client:
         trace: Optional[TracebackType],
     ) -> None:
         self.close()
+
+
+# What Unicode has programs show as nothing, beside its categories of controls and formats.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+# Joiners, which scripts and emoji need.
+_NEEDED = "\u200c\u200d"
+
+
+def _coded(key: Key, at: int) -> bytes:
+    """The bytes of the key number `at`. Errors name its place alone."""
+    if isinstance(key, bytes):
+        return key
+    if not isinstance(key, str):
+        raise TypeError(f"a key is of type {type(key).__name__}, and must be str or bytes")
+    if any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c not in _NEEDED for c in key) or _UNSEEN.search(key):
+        raise error_of(3, f"the key number {at} has characters that nobody sees: remove them, or give the key as bytes")
+    if key != key.strip():
+        raise error_of(3, f"the key number {at} begins or ends with a blank: remove it, or give the key as bytes")
+    return key.encode()
 
 
 def _result_of(results: ctypes.c_void_p, at: int) -> Result:

@@ -60,6 +60,17 @@ class LookupTest(Case):
         with self.assertRaises(UnicodeDecodeError):
             result.text
 
+    def test_text_with_what_nobody_sees_is_no_key(self):
+        with shoal.open(self.config()) as client:
+            for key in ["key-7\n", "key-7\r", " key-7", "key-7\u00a0", "\ufeffkey-7", "k\0e\0y\0", "key\u200b-7", "key-7\u202c", "key\t7",
+                        "key\u00ad-7", "key-\u0085", "\udcff"]:
+                with self.subTest(key=ascii(key)), self.assertRaises(shoal.InvalidArgumentError) as refused:
+                    client.lookup(["key-7", key], engine="hintless")
+                self.assertIn("the key number 1 ", str(refused.exception))
+            # As bytes they are taken as they are, and so is text that scripts need.
+            results = client.lookup([b"key-7\n", "\u2764\ufe0f", "\u0645\u06cc\u200c\u062e"], engine="hintless")
+        self.assertTrue(all(result.absent for _, result in results))
+
     def test_a_generator_of_keys_and_many(self):
         with shoal.open(self.config()) as client:
             results = client.lookup((f"key-{i}" for i in range(1, 201)), engine="hintless", pad=256)

@@ -70,11 +70,19 @@ KINDS = {
 }
 
 
+def printable(text):
+    """Text from the provider, from machines and from files, as a terminal may get it: lines and tabs stay, and \\xHH of their
+    bytes is what it would obey, or nobody would see (src/base/printable.h)."""
+    return "".join(c if c.isprintable() or c in "\n\t" else
+                   "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "surrogateescape" if "\udc80" <= c <= "\udcff" else "replace"))
+                   for c in text)
+
+
 def tell(text):
     """Writes a line to standard error. A terminal that is gone stops nothing: least of all a `down`."""
     try:
         # In one piece, as several threads speak.
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(printable(text) + "\n")
         sys.stderr.flush()
     except OSError:
         pass

@@ -26,6 +26,8 @@ import threading
 import time
 import unittest
 
+import botocore.exceptions
+
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -37,7 +39,7 @@ PROVIDER = provider_module.Provider()
 os.environ.update(PROVIDER.environment)
 os.environ["PYTHONPATH"] = os.path.dirname(HERE)
 
-from cloud import aws, experiment, forked, infrastructure, journal, large_party, main, remote, workload  # noqa: E402
+from cloud import aws, experiment, forked, infrastructure, journal, large_party, main, permissions, remote, workload  # noqa: E402
 from lib import chain  # noqa: E402 (workload has added its folder)
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -844,8 +846,8 @@ class UsageTest(Test):
             journal.Journal("../x", folder)
 
     def test_the_page_has_every_permission_that_is_needed(self):
-        with open(os.path.join(ROOT, "docs/aws.md"), encoding="utf-8") as file:
-            allowed = set(re.findall(r'"ec2:(\w+)"', file.read()))
+        # What is called is also allowed with its conditions: the recorder refuses what the policy does not allow.
+        allowed = {action.removeprefix("ec2:") for action in provider_module.documented_policy().actions()}
         plan = aws.Plan("many", io.StringIO())
         infrastructure.Up(plan, experiment.Experiment(MANY), "key").run()
         infrastructure.Down(plan, REGIONS).run()
@@ -860,6 +862,163 @@ class UsageTest(Test):
         for name in ("boto3", "protobuf"):
             self.assertEqual(program[name], tests[name])
 
+
+
+class TerminalTest(Test):
+    """What others say is shown to people as text, and makes no line, field or sequence of its own."""
+
+    HOSTILE = "a\x7f\u009b31m\u202e\u200b\nsmall\tdown"
+
+    def test_tags_of_others_and_errors_move_no_cursor(self):
+        PROVIDER.moto("eu-central-1").create_vpc(CidrBlock="10.1.0.0/16", TagSpecifications=[{"ResourceType": "vpc", "Tags": [
+            {"Key": "shoal-experiment", "Value": "x"}, {"Key": "shoal-name", "Value": self.HOSTILE}]}])
+        said = self.aws("list", "--region", "eu-central-1")
+        [line] = self.printed.splitlines()
+        self.assertEqual(line.split("\t")[0], r"a\x7f\xc2\x9b31m\xe2\x80\xae\xe2\x80\x8b\nsmall\tdown")
+        self.assertEqual(len(line.split("\t")), 5)
+        self.assertTrue(said.replace("\n", "").isprintable() or not said)
+        PROVIDER.reset()
+        PROVIDER.fail = lambda call: ("Refused\u009b31m\u202e", 403)
+        said = self.up(SMALL, code=1)
+        self.assertIn(r"Refused\xc2\x9b31m\xe2\x80\xae", said)
+        self.assertTrue(said.replace("\n", "").isprintable(), said)
+
+    def test_bytes_that_are_no_text(self):
+        self.assertEqual(aws.printable("a\tb\n\x7f\udcff\ud800"), r"a" + "\tb\n" + r"\x7f\xff\x3f")
+        self.assertEqual(aws.printable("Grüße 漢字"), "Grüße 漢字")
+
+
+class PermissionsTest(Test):
+    """The policy of docs/aws.md, as permissions.py judges, over calls that scripts/aws does not make.
+
+    That it allows those which are made is shown by all other tests, as the recorder asks it first.
+    """
+
+    REGION = "eu-central-1"
+    MINE = [{"Key": key, "Value": value} for key, value in aws.tags_of("mine", "mine", "step").items()]
+
+    def setUp(self):
+        super().setUp()
+        # Of somebody else in the same account, without a tag of ours.
+        self.others = PROVIDER.moto(self.REGION)
+        self.holder = PROVIDER.holder(self.REGION)
+        self.vpc = self.others.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
+        self.subnet = self.others.create_subnet(VpcId=self.vpc, CidrBlock="10.1.0.0/24")["Subnet"]["SubnetId"]
+        self.group = self.others.create_security_group(GroupName="theirs", Description="theirs", VpcId=self.vpc)["GroupId"]
+        [machine] = self.others.run_instances(ImageId=provider_module.IMAGE, MinCount=1, MaxCount=1)["Instances"]
+        self.machine = machine["InstanceId"]
+
+    def tagged(self, *kinds):
+        return [{"ResourceType": kind, "Tags": self.MINE} for kind in kinds]
+
+    def refused(self, call, *arguments, **parameters):
+        """The action that the policy refuses."""
+        with self.assertRaises(botocore.exceptions.ClientError) as refused:
+            call(*arguments, **parameters)
+        self.assertEqual(aws.code_of(refused.exception), "UnauthorizedOperation", refused.exception)
+        return re.search(r"ec2:(\w+)|iam:(\w+)", str(refused.exception))[0]
+
+    def test_a_machine_of_somebody_else_is_neither_tagged_nor_ended(self):
+        self.assertEqual(self.refused(self.holder.create_tags, Resources=[self.machine], Tags=self.MINE), "ec2:CreateTags")
+        self.assertEqual(self.refused(self.holder.terminate_instances, InstanceIds=[self.machine]), "ec2:TerminateInstances")
+        # Beside one of ours, and by a name that holds ours.
+        self.up(SMALL)
+        own = [one["InstanceId"] for one in PROVIDER.machines(self.REGION) if one["InstanceId"] != self.machine]
+        self.refused(self.holder.terminate_instances, InstanceIds=own + [self.machine])
+        self.refused(self.holder.create_tags, Resources=own + [self.machine], Tags=self.MINE)
+        self.refused(self.holder.create_tags, Resources=own, Tags=[{"Key": "another", "Value": "tag"}])
+        self.refused(self.holder.delete_tags, Resources=own, Tags=self.MINE)
+        self.assertEqual({one["InstanceId"] for one in PROVIDER.machines(self.REGION)}, {self.machine, *own})
+        self.holder.terminate_instances(InstanceIds=own)
+
+    def test_nothing_of_somebody_else_is_read_used_or_changed(self):
+        own = self.holder.create_vpc(CidrBlock="10.2.0.0/16", TagSpecifications=self.tagged("vpc"))["Vpc"]["VpcId"]
+        gateway = self.holder.create_internet_gateway(TagSpecifications=self.tagged("internet-gateway"))[
+            "InternetGateway"]["InternetGatewayId"]
+        table = self.holder.create_route_table(VpcId=own, TagSpecifications=self.tagged("route-table"))["RouteTable"]["RouteTableId"]
+        rule = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "11.22.33.44/32"}]}]
+        tagged = self.tagged
+        refusals = {
+            self.refused(self.holder.get_console_output, InstanceId=self.machine): "its console",
+            self.refused(self.holder.create_subnet, VpcId=self.vpc, CidrBlock="10.1.9.0/24", TagSpecifications=tagged("subnet")):
+                "a subnet of ours in their network",
+            self.refused(self.holder.create_security_group, VpcId=self.vpc, GroupName="x", Description="x",
+                         TagSpecifications=tagged("security-group")): "a group in it",
+            self.refused(self.holder.create_route_table, VpcId=self.vpc, TagSpecifications=tagged("route-table")): "routes in it",
+            self.refused(self.holder.attach_internet_gateway, InternetGatewayId=gateway, VpcId=self.vpc): "a way into it",
+            self.refused(self.holder.associate_route_table, RouteTableId=table, SubnetId=self.subnet): "our routes for their subnet",
+            self.refused(self.holder.authorize_security_group_ingress, GroupId=self.group, IpPermissions=rule,
+                         TagSpecifications=tagged("security-group-rule")): "a hole in their group",
+            self.refused(self.holder.authorize_security_group_egress, GroupId=self.group, IpPermissions=rule): "and out",
+            self.refused(self.holder.revoke_security_group_egress, GroupId=self.group, IpPermissions=rule): "their rules",
+            self.refused(self.holder.delete_security_group, GroupId=self.group): "their group",
+            self.refused(self.holder.delete_vpc, VpcId=self.vpc): "their network",
+        }
+        self.assertEqual(set(refusals), {"ec2:" + name for name in (
+            "GetConsoleOutput", "CreateSubnet", "CreateSecurityGroup", "CreateRouteTable", "AttachInternetGateway",
+            "AssociateRouteTable", "AuthorizeSecurityGroupIngress", "AuthorizeSecurityGroupEgress", "RevokeSecurityGroupEgress",
+            "DeleteSecurityGroup", "DeleteVpc")})
+
+    def test_machines_use_nothing_of_somebody_else(self):
+        everything = self.tagged("instance", "volume", "network-interface")
+        own = self.holder.create_vpc(CidrBlock="10.2.0.0/16", TagSpecifications=self.tagged("vpc"))["Vpc"]["VpcId"]
+        subnet = self.holder.create_subnet(VpcId=own, CidrBlock="10.2.0.0/24", TagSpecifications=self.tagged("subnet"))[
+            "Subnet"]["SubnetId"]
+        image = self.others.create_image(InstanceId=self.machine, Name="private")["ImageId"]
+        good = {"ImageId": provider_module.IMAGE, "MinCount": 1, "MaxCount": 1, "SubnetId": subnet, "TagSpecifications": everything}
+        for change in ({"SubnetId": self.subnet}, {"SecurityGroupIds": [self.group]}, {"ImageId": image},
+                       {"IamInstanceProfile": {"Name": "administrator"}}, {"TagSpecifications": self.tagged("instance")},
+                       {"BlockDeviceMappings": [{"DeviceName": "/dev/sdb", "Ebs": {"SnapshotId": "snap-0123456789abcdef0"}}]}):
+            with self.subTest(change=change):
+                self.refused(self.holder.run_instances, **{**good, **change})
+        # The policy does not refuse `good`: another rule of the recorder does.
+        with self.assertRaisesRegex(botocore.exceptions.ClientError, "Rule"):
+            self.holder.run_instances(**good)
+
+    def test_keys_of_the_request_give_no_right_to_things_that_are_there(self):
+        """Whichever contexts the provider puts the tags of a request into."""
+        policy = provider_module.documented_policy()
+        tags = {"TagSpecification.1.ResourceType": "subnet", "TagSpecification.1.Tag.1.Key": "shoal-experiment",
+                "TagSpecification.1.Tag.1.Value": "mine"}
+        for operation, parameters in (
+                ("CreateSubnet", {"VpcId": "vpc-1"}), ("CreateRouteTable", {"VpcId": "vpc-1"}), ("RunInstances", {"SubnetId": "subnet-1"}),
+                ("RunInstances", {"SecurityGroupId.1": "sg-1"}), ("RunInstances", {"Placement.GroupName": "theirs"}),
+                ("RunInstances", {"NetworkInterface.1.SubnetId": "subnet-1"}), ("AuthorizeSecurityGroupIngress", {"GroupId": "sg-1"}),
+                ("AuthorizeSecurityGroupEgress", {"GroupId": "sg-1"}), ("CreateTags", {"ResourceId.1": "i-1"}),
+                ("AttachInternetGateway", {"VpcId": "vpc-1"}), ("TerminateInstances", {"InstanceId.1": "i-1"}),
+                ("DeleteVolume", {"VolumeId": "vol-1"}), ("CreateRoute", {"RouteTableId": "rtb-1"})):
+            call = provider_module.Call(1, self.REGION, "ec2", operation, {**tags, **parameters})
+            asked = permissions.questions(call, "1", lambda kind, identifier: {"tags": {}, "public": False}, everywhere=True)
+            there = [one for one in asked if not one.resource.endswith("/*")]
+            self.assertEqual(len(there), 1, operation)
+            self.assertFalse(policy.allows(there[0]), there[0])
+
+    def test_the_evaluator_judges_as_the_documents_say(self):
+        def policy(**statement):
+            return permissions.Policy(json.dumps({"Version": "2012-10-17", "Statement": [
+                {"Effect": "Allow", "Action": "ec2:Create*", "Resource": "*", **statement}]}))
+
+        def allows(judge, action="ec2:CreateTags", resource="arn:aws:ec2:r:1:instance/i-1", **context):
+            return judge.allows(permissions.Question(action, resource, {name.replace("__", ":"): text for name, text in context.items()}))
+
+        self.assertTrue(allows(policy()))
+        self.assertTrue(allows(policy(), action="EC2:createtags"))
+        self.assertFalse(allows(policy(), action="ec2:DeleteTags"))
+        self.assertTrue(allows(policy(Resource="arn:aws:ec2:*:*:instance/*")))
+        self.assertFalse(allows(policy(Resource="arn:aws:ec2:*:*:volume/*")))
+        on_creation = policy(Condition={"StringEquals": {"ec2:CreateAction": ["RunInstances", "CreateVpc"]}})
+        self.assertTrue(allows(on_creation, ec2__CreateAction="CreateVpc"))
+        self.assertFalse(allows(on_creation, ec2__CreateAction="CreateVolume"))
+        self.assertFalse(allows(on_creation))
+        self.assertTrue(allows(policy(Condition={"Null": {"aws:tag": "true"}})))
+        self.assertFalse(allows(policy(Condition={"Null": {"aws:tag": "false"}})))
+        self.assertTrue(allows(policy(Condition={"Null": {"aws:tag": "false"}}), aws__tag=""))
+        self.assertTrue(allows(policy(Condition={"Bool": {"ec2:Public": "true"}}), ec2__Public="true"))
+        self.assertFalse(allows(policy(Condition={"Bool": {"ec2:Public": "true"}}), ec2__Public="false"))
+        self.assertFalse(allows(policy(Effect="Deny")))
+        for unknown in ({"NotAction": "x"}, {"Effect": "Maybe"}, {"Condition": {"StringLike": {"a": "b"}}}):
+            with self.assertRaises(permissions.Unknown):
+                allows(policy(**unknown))
 
 
 class HomeTest(unittest.TestCase):

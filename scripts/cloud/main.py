@@ -207,7 +207,7 @@ def up(options):
     try:
         there = _up(one, book)
         for machine in there.machines:
-            print(f"{machine}\t{machine.identifier}\t{machine.public}")
+            print(aws.printable(f"{machine}\t{machine.identifier}\t{machine.public}"))
         return 0
     except BaseException as error:
         if not options.keep:
@@ -286,7 +286,7 @@ def list_(options):
             aws.tell(f"aws: {wrong}")
             continue
         state = "down" if content["down"] else f"{len(content.get('machines') or {})} machines reached"
-        print(f"{name}\t{content['id']}\t{','.join(content['regions'])}\t{content['begun']}\t{state}")
+        print(aws.printable(f"{name}\t{content['id']}\t{','.join(content['regions'])}\t{content['begun']}\t{state}"))
     calls = aws.Calls()
     for region in options.region:
         found = {}
@@ -297,7 +297,9 @@ def list_(options):
                     key = tags.get("shoal-name", "?"), tags.get("shoal-experiment", "?")
                     found.setdefault(key, []).append(f"{kind} {thing[how.identifier]}")
         for (name, identifier), things in sorted(found.items()):
-            print(f"{name}\t{identifier}\t{region}\tby tags\t{', '.join(things)}")
+            # Whoever owns something of the account may give it any tag: none of them makes a line or a field.
+            print("\t".join(aws.printable(field).replace("\n", "\\n").replace("\t", "\\t")
+                            for field in (name, identifier, region, "by tags", ", ".join(things))))
     return 0
 
 

@@ -1,7 +1,7 @@
 """For tests: stands in for the provider. moto answers, behind a recorder that enforces rules which moto lacks.
 
-The recorder knows placement groups, tokens of idempotency, what must be removed before what, tags that must be there, and
-machines that take a while to start and to end. It makes faults on demand: refusals, lost answers, things that show
+The recorder knows placement groups, tokens of idempotency, what must be removed before what, tags that must be there,
+machines that take a while to start and to end, and lets through what the policy of docs/aws.md allows. It makes faults on demand: refusals, lost answers, things that show
 themselves late, and the death of the program under test before or after its n-th call.
 """
 
@@ -18,6 +18,9 @@ import urllib.request
 
 import boto3
 
+from cloud import permissions
+
+HERE = os.path.dirname(os.path.realpath(__file__))
 IMAGE = "ami-0123456789abcdef0"
 ACCOUNT = "123456789012"
 _MOST_SPREAD = 7
@@ -31,6 +34,13 @@ class Refused(Exception):
     def __init__(self, code, words="", status=400):
         super().__init__(code)
         self.code, self.words, self.status = code, words, status
+
+
+def documented_policy():
+    """The policy of docs/aws.md."""
+    with open(os.path.join(HERE, "../../docs/aws.md"), encoding="utf-8") as file:
+        [block] = re.findall(r"^    \{\"Version\":.*?\n(?!    )", file.read(), flags=re.MULTILINE | re.DOTALL)
+    return permissions.Policy(block)
 
 
 def _numbered(parameters, prefix):
@@ -78,6 +88,7 @@ class Provider:
                             "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "127.0.0.1"}
         self._lock = threading.RLock()
         self._clients = {}
+        self._policy = documented_policy()
         self.reset()
 
     def close(self):
@@ -120,6 +131,10 @@ class Provider:
                 self._clients[region] = boto3.client(
                     "ec2", region, endpoint_url=self._moto_url, aws_access_key_id="test", aws_secret_access_key="test")
             return self._clients[region]
+
+    def holder(self, region):
+        """A client of somebody who has the documented policy: it goes by the recorder."""
+        return boto3.client("ec2", region, endpoint_url=self.url, aws_access_key_id="test", aws_secret_access_key="test")
 
     def left(self, regions):
         """What there is but for the account's defaults."""
@@ -197,6 +212,7 @@ class Provider:
         if operation == "GetCallerIdentity":
             status, content = self._forward(body, headers)
             return status, content.replace(ACCOUNT.encode(), self.account.encode())
+        self._need_permission(call)
         if operation.startswith("Create") and operation != "CreateRoute" or operation == "RunInstances":
             self._need_tags(call)
         if operation.endswith("PlacementGroup") or operation.endswith("PlacementGroups"):
@@ -220,6 +236,29 @@ class Provider:
             return error.code, error.read()
 
     # Rules.
+
+    def _need_permission(self, call):
+        p = call.parameters
+        if "AssociationId" in p:
+            found = [(table["RouteTableId"], one["SubnetId"])
+                     for table in self.moto(call.region).describe_route_tables()["RouteTables"]
+                     for one in table["Associations"] if one["RouteTableAssociationId"] == p["AssociationId"]]
+            if not found:
+                return  # it is gone, as moto will say
+            p = {**p, "RouteTableId": found[0][0], "SubnetId": found[0][1]}
+        for question in permissions.questions(call._replace(parameters=p), self.account,
+                                              lambda kind, identifier: self._described_thing(call.region, kind, identifier)):
+            if not self._policy.allows(question):
+                raise Refused("UnauthorizedOperation", f"{question.action} at {question.resource}", 403)
+
+    def _described_thing(self, region, kind, identifier):
+        if kind == "placement-group":
+            return {"tags": self._groups.get((region, identifier), {"tags": {}})["tags"]}
+        found = self.moto(region).describe_tags(Filters=[{"Name": "resource-id", "Values": [identifier]}])["Tags"]
+        thing = {"tags": {tag["Key"]: tag["Value"] for tag in found}}
+        if kind == "image":
+            thing["public"] = self.moto(region).describe_images(ImageIds=[identifier])["Images"][0]["Public"]
+        return thing
 
     def _need_tags(self, call):
         parameters = call.parameters

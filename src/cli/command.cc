@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -15,6 +17,7 @@
 #include "src/base/sodium_init.h"
 #include "src/base/version.h"
 #include "src/cli/json.h"
+#include "src/cli/printable_stream.h"
 
 namespace shoal::cli {
 namespace {
@@ -34,6 +37,16 @@ constexpr struct {
     {kExitVerification, "something to be trusted is not"},
     {kExitIncomplete, "not all that was asked is known yet"},
 };
+
+// Takes a suffix away and returns how many zeros it stands for.
+int ZerosOf(absl::string_view& text) {
+  const int zeros = absl::EndsWith(text, "k")   ? 3
+                    : absl::EndsWith(text, "M") ? 6
+                    : absl::EndsWith(text, "G") ? 9
+                                                : 0;
+  if (zeros > 0) text.remove_suffix(1);
+  return zeros;
+}
 
 std::vector<std::string> Words(const std::string& name) { return absl::StrSplit(name, ' '); }
 
@@ -110,10 +123,25 @@ void Describe(const std::string& program, const std::string& summary,
       << "\n";
 }
 
+// Streams for commands over those of the process.
+struct PrintableIo {
+  explicit PrintableIo(Io& raw)
+      : out(raw.out),
+        err(raw.err),
+        io{.out = out,
+           .err = err,
+           .in = raw.in,
+           .err_is_terminal = raw.err_is_terminal,
+           .terminal = &raw.bars()} {}
+
+  PrintableStream out, err;
+  Io io;
+};
+
 ExitCode UsageFailure(const std::string& program, const std::string& command,
                       absl::string_view message, Io& io) {
   const std::string name = FullName(program, command);
-  io.err << name << ": " << message << "\nsee: " << name << " --help\n";
+  io.err << name << ": " << MessageText(message) << "\nsee: " << name << " --help\n";
   return kExitUsage;
 }
 
@@ -152,33 +180,57 @@ ExitCode RunCommand(const std::string& program, const Command& command,
   if (IsUsageError(status)) {
     return UsageFailure(program, command.name, std::string(status.message()), io);
   }
-  io.err << FullName(program, command.name) << ": " << status.message() << "\n";
+  io.err << FullName(program, command.name) << ": " << MessageText(status.message()) << "\n";
   return status.GetPayload(kIncompletePayload).has_value() ? kExitIncomplete : ExitCodeOf(status);
 }
 
 }  // namespace
 
+absl::StatusOr<uint64_t> ParseCount(absl::string_view text) {
+  const absl::Status bad = absl::InvalidArgumentError(absl::StrCat(
+      "expected a whole number, or one with k, M or G behind it for thousands, millions or "
+      "thousands of millions, such as 2500k or 2.5M; got '",
+      text, "'"));
+  absl::string_view digits = text;
+  int zeros = ZerosOf(digits);
+  absl::string_view decimals;
+  if (const size_t point = digits.find('.'); point != absl::string_view::npos) {
+    decimals = digits.substr(point + 1);
+    digits = digits.substr(0, point);
+    if (decimals.empty()) return bad;
+    while (absl::EndsWith(decimals, "0")) decimals.remove_suffix(1);
+    // Without a suffix there are none, not even zeros: "1.000" is a thousand to some.
+    if (zeros == 0 || decimals.size() > static_cast<size_t>(zeros)) return bad;
+    zeros -= static_cast<int>(decimals.size());
+  }
+  if (digits.empty()) return bad;
+  uint64_t number = 0;
+  const std::string all =
+      absl::StrCat(digits, decimals, std::string(static_cast<size_t>(zeros), '0'));
+  if (all.size() > 40 || !std::ranges::all_of(all, [](char c) { return c >= '0' && c <= '9'; }) ||
+      !absl::SimpleAtoi(all, &number)) {
+    return bad;
+  }
+  return number;
+}
+
+absl::StatusOr<uint32_t> ParseSmallCount(absl::string_view text) {
+  const absl::StatusOr<uint64_t> number = ParseCount(text);
+  if (!number.ok()) return number.status();
+  if (*number > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is too large"));
+  }
+  return static_cast<uint32_t>(*number);
+}
+
 void validate(boost::any& value, const std::vector<std::string>& texts, Count*, int) {
   po::validators::check_first_occurrence(value);
-  const std::string& given = po::validators::get_single_string(texts);
-  absl::string_view text = given;
-  uint64_t factor = 1;
-  if (!text.empty()) {
-    if (text.back() == 'k') factor = 1000;
-    if (text.back() == 'M') factor = 1000 * 1000;
-    if (text.back() == 'G') factor = 1000 * 1000 * 1000;
-    if (factor != 1) text.remove_suffix(1);
+  const absl::StatusOr<uint64_t> number = ParseCount(po::validators::get_single_string(texts));
+  if (!number.ok()) {
+    throw po::error_with_option_name(
+        absl::StrCat("%canonical_option%: ", number.status().message()));
   }
-  uint64_t number = 0;
-  if (text.empty() || text.size() > 20 ||
-      text.find_first_not_of("0123456789") != absl::string_view::npos ||
-      !absl::SimpleAtoi(text, &number) || number > std::numeric_limits<uint64_t>::max() / factor) {
-    throw po::error_with_option_name(absl::StrCat(
-        "%canonical_option%: expected a whole number, or one with k, M or G behind it for "
-        "thousands, millions or thousands of millions, such as 2500k; got '",
-        given, "'"));
-  }
-  value = Count{number * factor};
+  value = Count{*number};
 }
 
 std::string TextOr(const Values& values, const char* option, absl::string_view otherwise) {
@@ -196,6 +248,20 @@ uint32_t SmallOr(const Values& values, const char* option, uint32_t otherwise) {
 
 uint64_t MebibytesOr(const Values& values, const char* option, uint64_t otherwise_mib) {
   return std::min(NumberOr(values, option, otherwise_mib), uint64_t{1} << 40) << 20;
+}
+
+absl::StatusOr<double> RealOr(const Values& values, const char* option, double otherwise) {
+  if (values.count(option) == 0) return otherwise;
+  const std::string& given = values[option].as<std::string>();
+  absl::string_view text = given;
+  const double factor = std::pow(10.0, ZerosOf(text));
+  double number = 0;
+  // SimpleAtod alone would take spaces, "infinity" and hexadecimal digits, too.
+  if (text.find_first_not_of("0123456789+-.eE") != absl::string_view::npos ||
+      !absl::SimpleAtod(text, &number) || !std::isfinite(number * factor)) {
+    return UsageError(absl::StrCat("--", option, ": \"", given, "\" is no number"));
+  }
+  return number * factor;
 }
 
 std::vector<std::string> TextsOf(const Values& values, const char* option) {
@@ -228,7 +294,9 @@ absl::Status IncompleteError(absl::string_view message) {
 
 ExitCode RunProgram(const std::string& program, const std::string& summary,
                     std::span<const Command> commands, std::span<const std::string> arguments,
-                    Io& io) {
+                    Io& raw) {
+  PrintableIo printable(raw);
+  Io& io = printable.io;
   const auto is_help = [](const std::string& word) {
     return word == "--help" || word == "-h" || word == "help";
   };
@@ -321,7 +389,9 @@ int Main(const std::string& program, const std::string& summary, std::span<const
 
 int MainOfOne(const Command& command, int argc, const char* const* argv) {
   const std::vector<std::string> arguments = Begin(argc, argv);
-  Io io = ProcessIo();
+  Io raw = ProcessIo();
+  PrintableIo printable(raw);
+  Io& io = printable.io;
   if (arguments.size() == 1 && arguments[0] == "--version") {
     io.out << command.name << " " << kVersion << "\n";
     return kExitOk;

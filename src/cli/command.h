@@ -36,8 +36,9 @@ namespace shoal::cli {
 using Options = boost::program_options::options_description;
 using Values = boost::program_options::variables_map;
 
-// A number from the command line, with an optional suffix k, M or G for powers of 1,000. "-1" and
-// "1x" are errors, unlike in boost's own reading of unsigned types.
+// A number from the command line: a whole one, or one with a suffix k, M or G for powers of 1,000,
+// which may then have decimals as long as it is whole ("2.5M"). "-1", "1x" and "1.5" are errors,
+// unlike in boost's own reading of unsigned types.
 struct Count {
   uint64_t value = 0;
 };
@@ -53,12 +54,17 @@ inline auto* Text() { return boost::program_options::value<std::string>()->value
 inline auto* File() { return boost::program_options::value<std::string>()->value_name("FILE"); }
 inline auto* Directory() { return boost::program_options::value<std::string>()->value_name("DIR"); }
 
+// What a command writes to `out` and `err` is Printable when it comes out (RunProgram).
 struct Io {
   std::ostream& out;
   std::ostream& err;
   std::istream& in;
-  // Whether a progress bar may be drawn on `err`.
+  // Whether a progress bar may be drawn.
   bool err_is_terminal;
+  // Where: `err` as it is, which takes what moves a cursor. Only for bars.
+  std::ostream* terminal = nullptr;
+
+  std::ostream& bars() { return terminal != nullptr ? *terminal : err; }
 };
 
 struct Command {
@@ -77,6 +83,12 @@ struct Command {
   std::function<absl::Status(const Values&, Io&)> run;
 };
 
+// The number of such a text. INVALID_ARGUMENT says what was expected.
+absl::StatusOr<uint64_t> ParseCount(absl::string_view text);
+
+// The same for numbers below 2^32.
+absl::StatusOr<uint32_t> ParseSmallCount(absl::string_view text);
+
 // The option's value, or `otherwise` if it was not given.
 std::string TextOr(const Values& values, const char* option, absl::string_view otherwise);
 uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise);
@@ -84,6 +96,9 @@ uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise);
 uint32_t SmallOr(const Values& values, const char* option, uint32_t otherwise);
 // A number of MiB, in bytes. No more than 2^60: no machine has that.
 uint64_t MebibytesOr(const Values& values, const char* option, uint64_t otherwise_mib);
+// A number that need not be whole, with the same suffixes: "0.5", "1e-6", "2.5k". A usage error for
+// any other text, "inf" and "nan" included.
+absl::StatusOr<double> RealOr(const Values& values, const char* option, double otherwise);
 std::vector<std::string> TextsOf(const Values& values, const char* option);
 
 // An error for a well-formed command line that makes no sense. The program then ends with

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/printable.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/version.h"
+#include "src/cli/printable_stream.h"
 #include "src/cli/progress.h"
 
 namespace shoal::cli {
@@ -154,6 +156,121 @@ TEST(RunProgram, ErrorsHaveTheirExitCodes) {
 
 TEST(Number, KnowsSuffixes) {
   EXPECT_EQ(RunShoal({"greet", "--name", "Ada", "--times", "1k"}).out.size(), 1000 * 10u);
+  EXPECT_EQ(RunShoal({"greet", "--name", "Ada", "--times", "0.5k"}).out.size(), 500 * 10u);
+}
+
+TEST(Number, IsWholeAndExact) {
+  const std::vector<std::pair<const char*, uint64_t>> numbers = {
+      {"0", 0},
+      {"007", 7},
+      {"2500k", 2'500'000},
+      {"2.5M", 2'500'000},
+      {"2.50M", 2'500'000},
+      {"0.000001M", 1},
+      {"1.0k", 1000},
+      {"18.446744073G", 18'446'744'073},
+      {"18446744073709551615", ~uint64_t{0}},
+      {"18446744073.709551615G", ~uint64_t{0}}};
+  for (const auto& [text, number] : numbers) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const uint64_t parsed, ParseCount(text));
+    EXPECT_EQ(parsed, number) << text;
+  }
+  for (const char* text : {"",
+                           ".",
+                           "k",
+                           ".5k",
+                           "5.k",
+                           "1.5",
+                           "1.0",
+                           "1.000",
+                           "1.2345k",
+                           "0.0000001M",
+                           "1,000",
+                           "1e3",
+                           "-1",
+                           "+1",
+                           " 1",
+                           "1 ",
+                           "1K",
+                           "1m",
+                           "1kk",
+                           "1.2.3M",
+                           "0x10",
+                           "18446744073709551616",
+                           "18446744073.709551616G",
+                           "99999999999G",
+                           "1\xc2\xa0k"}) {
+    EXPECT_THAT(ParseCount(text), ::shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                                             "expected a whole number"))
+        << text;
+  }
+  EXPECT_EQ(*ParseSmallCount("4.294967295G"), ~uint32_t{0});
+  EXPECT_FALSE(ParseSmallCount("4.294967296G").ok());
+}
+
+// Whatever a command writes of what came from outside.
+TEST(RunProgram, NothingThatATerminalObeysComesOut) {
+  // As a result, in an error and in the report of wrong usage; of C0, of C1, and right to left.
+  const std::string hostile =
+      "a\x1b]0;x\x07\xc2\x9b"
+      "31m\xe2\x80\xae\r\x9b";
+  const std::string shown = "a\\x1b]0;x\\x07\\xc2\\x9b31m\\xe2\\x80\\xae\\r\\x9b";
+  EXPECT_EQ(RunShoal({"greet", "--name", hostile}).out, absl::StrCat("hello ", shown, "\n"));
+  EXPECT_EQ(RunShoal({"file", "check", hostile}).err,
+            absl::StrCat("prog file check: no such file ", shown, "\n"));
+  for (const std::vector<std::string>& wrong :
+       std::vector<std::vector<std::string>>{{hostile},
+                                             {"file", hostile},
+                                             {"greet", "--" + hostile},
+                                             {"greet", "--times", hostile}}) {
+    const Result result = RunShoal(wrong);
+    EXPECT_EQ(result.code, kExitUsage);
+    EXPECT_EQ(Printable(result.err, "\n\t"), result.err);
+    EXPECT_NE(result.err.find("\\x1b]0;x\\x07"), std::string::npos) << result.err;
+  }
+  // A name with a line of its own begins none.
+  EXPECT_EQ(RunShoal({"file", "check", "a\nprog audit: clean"}).err,
+            "prog file check: no such file a\n  prog audit: clean\n");
+}
+
+TEST(PrintableStreamTest, ACharacterMayComeInPieces) {
+  std::ostringstream to;
+  {
+    PrintableStream stream(to);
+    for (const char c : std::string("\xe6\xbc\xa2\xe2\x80\xae\xf0\x9f\x98\x80")) stream << c;
+    EXPECT_EQ(to.str(), "漢\\xe2\\x80\\xae😀");
+    stream << "\xe6\xbc"
+           << "a"
+           << "\xf0\x9f";
+  }
+  EXPECT_EQ(to.str(), "漢\\xe2\\x80\\xae😀\\xe6\\xbca\\xf0\\x9f");
+}
+
+TEST(PrintableStreamTest, FailsAsTheOtherStream) {
+  std::ostringstream to;
+  PrintableStream stream(to);
+  stream << "a" << std::flush;
+  EXPECT_TRUE(stream.good());
+  to.setstate(std::ios::badbit);
+  stream << "b" << std::flush;
+  EXPECT_FALSE(stream.good());
+}
+
+TEST(MessageTextTest, LinesAfterTheFirstAreIndented) {
+  EXPECT_EQ(MessageText("a"), "a");
+  EXPECT_EQ(MessageText("a\nb\n  c\n"), "a\n  b\n  c");
+  EXPECT_EQ(MessageText("\n"), "");
+}
+
+TEST(ProgressBar, ItsLabelMovesNoCursor) {
+  std::ostringstream terminal;
+  {
+    ProgressBar(terminal, /*is_terminal=*/true,
+                "a\x1b[A\r\xc2\x9b"
+                "A")
+        .Update(1, 2);
+  }
+  EXPECT_NE(terminal.str().find("a\\x1b[A\\r\\xc2\\x9bA  ["), std::string::npos);
 }
 
 TEST(ProgressBar, DrawsOnTerminalsAloneAndCleansUp) {

@@ -1,5 +1,6 @@
 #include "src/cli/json.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -8,71 +9,44 @@
 namespace shoal::cli {
 namespace {
 
+void AppendEscape(char32_t code, std::string& out) {
+  if (code < 0x10000) {
+    absl::StrAppendFormat(&out, "\\u%04x", static_cast<uint32_t>(code));
+    return;
+  }
+  const uint32_t rest = static_cast<uint32_t>(code) - 0x10000;  // a pair of surrogates
+  absl::StrAppendFormat(&out, "\\u%04x\\u%04x", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff));
+}
+
 std::string Quoted(absl::string_view text) {
   std::string out = "\"";
-  for (char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-          absl::StrAppendFormat(&out, "\\u%04x", static_cast<unsigned char>(c));
-        } else {
-          out += c;
-        }
+  for (BytesView rest = AsBytes(text); !rest.empty();) {
+    const Character character = FirstCharacter(rest);
+    const BytesView bytes = rest.first(std::max<size_t>(character.bytes, 1));
+    rest = rest.subspan(bytes.size());
+    if (character.bytes == 0) {
+      // As text of its own, which begins with a backslash.
+      out += "\\";
+      AppendEscaped(bytes, out);
+    } else if (character.code == '"' || character.code == '\\') {
+      out += '\\';
+      out += static_cast<char>(character.code);
+    } else if (character.code == '\n') {
+      out += "\\n";
+    } else if (character.code == '\r') {
+      out += "\\r";
+    } else if (character.code == '\t') {
+      out += "\\t";
+    } else if (IsUnseen(character.code)) {
+      AppendEscape(character.code, out);
+    } else {
+      out.append(AsText(bytes).data(), bytes.size());
     }
   }
   return out + "\"";
 }
 
 }  // namespace
-
-bool IsUtf8(BytesView bytes) {
-  for (size_t i = 0; i < bytes.size();) {
-    const uint8_t lead = bytes[i];
-    size_t more = 0;
-    uint32_t point = 0;
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    } else if ((lead & 0xe0) == 0xc0) {
-      more = 1;
-      point = lead & 0x1f;
-    } else if ((lead & 0xf0) == 0xe0) {
-      more = 2;
-      point = lead & 0x0f;
-    } else if ((lead & 0xf8) == 0xf0) {
-      more = 3;
-      point = lead & 0x07;
-    } else {
-      return false;
-    }
-    if (bytes.size() - i <= more) return false;
-    for (size_t k = 1; k <= more; ++k) {
-      if ((bytes[i + k] & 0xc0) != 0x80) return false;
-      point = point << 6 | (bytes[i + k] & 0x3f);
-    }
-    constexpr uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
-    if (point < kSmallest[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) {
-      return false;
-    }
-    i += more + 1;
-  }
-  return true;
-}
 
 JsonObject& JsonObject::Member(absl::string_view name, absl::string_view json) {
   if (text_.size() > 1) text_ += ",";

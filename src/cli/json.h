@@ -7,15 +7,15 @@
 
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
+#include "src/base/printable.h"
 
 namespace shoal::cli {
 
-// Whether the bytes are valid UTF-8 (RFC 3629: no overlong forms, surrogates, or beyond U+10FFFF).
-bool IsUtf8(BytesView bytes);
-
-// One JSON object (RFC 8259) on one line, member by member.
+// One JSON object (RFC 8259) on one line, member by member. What IsUnseen is \uHHHH, so that the
+// line can be shown on a terminal.
 class JsonObject {
  public:
+  // A byte that is not UTF-8 is the text \xHH, with a backslash in the value.
   JsonObject& Text(absl::string_view name, absl::string_view value);
   // Bytes that are not UTF-8 become a member NAME_hex with hexadecimal digits.
   JsonObject& Blob(absl::string_view name, BytesView value);

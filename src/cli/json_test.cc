@@ -37,5 +37,19 @@ TEST(Json, EveryKindOfMember) {
             R"("y":null,"n":18446744073709551615,"ok":false,"list":[1,2]})");
 }
 
+// Any reader of JSON gets the text back, and a terminal is shown nothing that it obeys.
+TEST(Json, WhatNobodySeesIsEscaped) {
+  EXPECT_EQ(JsonObject()
+                .Text("a", "\x1b[2J\xc2\x9b\xe2\x80\xae\xef\xbb\xbf")
+                .Text("tag", "\xf3\xa0\x81\xa1")
+                .Text("text", "Grüße 漢字 😀")
+                .Text("bytes", "\xff\\")
+                .Blob("key", AsBytes("li\xe2\x80\x8b"
+                                     "b"))
+                .Take(),
+            R"({"a":"\u001b[2J\u009b\u202e\ufeff","tag":"\udb40\udc61","text":"Grüße 漢字 😀",)"
+            R"("bytes":"\\xff\\","key":"li\u200bb"})");
+}
+
 }  // namespace
 }  // namespace shoal::cli

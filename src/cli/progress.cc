@@ -1,9 +1,9 @@
 #include "src/cli/progress.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/printable.h"
 
 namespace shoal::cli {
 namespace {
@@ -13,8 +13,8 @@ constexpr uint64_t kCells = 30;
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::ostream& out, bool is_terminal, std::string label)
-    : out_(out), is_terminal_(is_terminal), label_(std::move(label)), start_(Clock::now()) {}
+ProgressBar::ProgressBar(std::ostream& out, bool is_terminal, absl::string_view label)
+    : out_(out), is_terminal_(is_terminal), label_(Printable(label)), start_(Clock::now()) {}
 
 ProgressBar::~ProgressBar() {
   // Goes back to the begin of the line and erases the line.
@@ -41,8 +41,9 @@ void ProgressBar::Update(uint64_t done, uint64_t total) {
        << "]  " << done << "/" << total << left << "\x1b[K" << std::flush;
 }
 
-Countdown::Countdown(std::ostream& out, bool is_terminal, std::string label, Clock::time_point end)
-    : out_(out), label_(std::move(label)), end_(end) {
+Countdown::Countdown(std::ostream& out, bool is_terminal, absl::string_view label,
+                     Clock::time_point end)
+    : out_(out), label_(Printable(label)), end_(end) {
   if (is_terminal) thread_ = std::thread([this] { Loop(); });
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/string_view.h"
 #include "src/parallel/mutex.h"
 
 namespace shoal::cli {
@@ -16,7 +17,7 @@ namespace shoal::cli {
 // Thread-safe. Redraws at most ten times a second; clears its line when it dies.
 class ProgressBar {
  public:
-  ProgressBar(std::ostream& out, bool is_terminal, std::string label);
+  ProgressBar(std::ostream& out, bool is_terminal, absl::string_view label);
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -40,7 +41,7 @@ class ProgressBar {
 class Countdown {
  public:
   using Clock = std::chrono::steady_clock;
-  Countdown(std::ostream& out, bool is_terminal, std::string label, Clock::time_point end);
+  Countdown(std::ostream& out, bool is_terminal, absl::string_view label, Clock::time_point end);
   ~Countdown();
   Countdown(const Countdown&) = delete;
   Countdown& operator=(const Countdown&) = delete;

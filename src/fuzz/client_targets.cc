@@ -8,9 +8,11 @@
 #include <span>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/hash.h"
+#include "src/base/printable.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/answer_spool.h"
 #include "src/client/config.h"
@@ -201,9 +203,11 @@ bool ParseAnswers(BytesView input) {
 }
 
 bool ParseKeys(BytesView input) {
-  bool blank = false;
+  bool bad = false;
   const commands::KeyLines::Take take = [&](absl::string_view line) {
-    blank |= line.find_first_not_of(" \t\r") == absl::string_view::npos;
+    // What comes out can be shown, but for the joiners that scripts need.
+    bad |= line.empty() || line.front() == ' ' || line.back() == ' ' || !IsUtf8(AsBytes(line)) ||
+           absl::StrContains(line, '\0') || absl::StrContains(line, '\t');
     return absl::OkStatus();
   };
   commands::KeyLines lines("keys", take);
@@ -213,7 +217,7 @@ bool ParseKeys(BytesView input) {
   for (size_t i = 0; i < text.size() && status.ok(); i += 7) status = lines.Feed(text.substr(i, 7));
   if (status.ok()) status = lines.Finish();
   (void)lines.Note();
-  SHOAL_CHECK(!blank);
+  SHOAL_CHECK(!bad);
   return status.ok();
 }
 

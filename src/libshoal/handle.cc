@@ -10,6 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "src/base/printable.h"
 #include "src/base/sodium_init.h"
 #include "src/base/status_macros.h"
 #include "src/client/environment.h"
@@ -51,7 +52,7 @@ absl::Status Answers::Add(BytesView, const client::Lookup& result) {
       break;
     case client::Lookup::Outcome::kFailed:
       entry.at = errors_.size();
-      errors_.emplace_back(result.error.message());
+      errors_.push_back(Printable(result.error.message(), "\n"));
       break;
   }
   entries_.push_back(entry);
@@ -119,22 +120,22 @@ client::Reports Handle::ReportsTo(const Call& call, Mutex& one_at_a_time) const 
   return {
       .tell =
           [say](absl::string_view what) {
-            say({.kind = Kind::kTell, .text = {what.data(), what.size()}});
+            say({.kind = Kind::kTell, .text = Printable(what, "\n")});
           },
       .warn =
           [say](absl::string_view what) {
-            say({.kind = Kind::kWarn, .text = {what.data(), what.size()}});
+            say({.kind = Kind::kWarn, .text = Printable(what, "\n")});
           },
       .count =
           [say](absl::string_view stage, uint64_t done, uint64_t total) {
             say({.kind = Kind::kCount,
-                 .text = {stage.data(), stage.size()},
+                 .text = Printable(stage, "\n"),
                  .done = done,
                  .total = total});
           },
       .wait =
           [say](absl::string_view what, uint64_t due_s) {
-            say({.kind = Kind::kWait, .text = {what.data(), what.size()}, .due_s = due_s});
+            say({.kind = Kind::kWait, .text = Printable(what, "\n"), .due_s = due_s});
           },
       .announce =
           [say](const client::Division& division) {

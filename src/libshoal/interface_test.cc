@@ -83,6 +83,13 @@ class InterfaceTest : public ::testing::Test {
   std::string directory_;
 };
 
+// A program shows these texts to people, as they are.
+TEST_F(InterfaceTest, TextsAreNothingThatATerminalObeys) {
+  const std::string path = directory_ + "/a\x1b[2J\xc2\x9b\xe2\x80\xae\xff";
+  const std::string text = OpenText(path.c_str(), SHOAL_NOT_FOUND);
+  EXPECT_NE(text.find("/a\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xae\\xff"), std::string::npos) << text;
+}
+
 TEST_F(InterfaceTest, EveryPointerMayBeNull) {
   EXPECT_EQ(shoal_open("x", nullptr, nullptr), SHOAL_INVALID_ARGUMENT);
   shoal_error* error = nullptr;

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/bytes.h"
+#include "src/base/printable.h"
 #include "src/base/status_macros.h"
 #include "src/base/version.h"
 #include "src/client/chain_client.h"
@@ -118,7 +119,7 @@ shoal_code Returned(shoal_error** error, const Work& work) {
   // Without memory even for this, the code alone has to do.
   *error = nullptr;
   Guarded([&] {
-    *error = new shoal_error{code, {status.message().data(), status.message().size()}};
+    *error = new shoal_error{code, Printable(status.message(), "\n")};
     return absl::OkStatus();
   }).IgnoreError();
   return code;

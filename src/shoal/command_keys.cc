@@ -10,6 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "src/base/printable.h"
 #include "src/base/status_macros.h"
 #include "src/shoal/key_lines.h"
 #include "src/storage/file.h"
@@ -76,8 +77,10 @@ absl::StatusOr<CommandKeys> CommandKeys::Read(absl::string_view command, const c
 absl::Status CommandKeys::ForEach(const std::function<absl::Status(BytesView)>& take) {
   uint64_t count = 0;
   std::vector<std::string> notes;
+  uint64_t accents_apart = 0;
   const KeyLines::Take take_text = [&](absl::string_view text) -> absl::Status {
     ++count;
+    accents_apart += HasAccentsApart(text);
     if (!escapes_) return take(AsBytes(text));
     SHOAL_ASSIGN_OR_RETURN(const Bytes key, table::UnescapeTsv(text));
     return take(key);
@@ -85,6 +88,9 @@ absl::Status CommandKeys::ForEach(const std::function<absl::Status(BytesView)>& 
   for (const std::string& word : words_) {
     if (word.empty()) {
       return absl::InvalidArgumentError("a key on the command line is empty: is a variable unset?");
+    }
+    if (const absl::Status status = CheckKeyText(word); !status.ok()) {
+      return Annotate(status, absl::StrCat("\"", Printable(word), "\" on the command line"));
     }
     SHOAL_RETURN_IF_ERROR(take_text(word));
   }
@@ -97,6 +103,12 @@ absl::Status CommandKeys::ForEach(const std::function<absl::Status(BytesView)>& 
     }
     SHOAL_RETURN_IF_ERROR(cutter.Finish());
     if (std::string note = cutter.Note(); !note.empty()) notes.push_back(std::move(note));
+  }
+  if (accents_apart > 0) {
+    notes.push_back(absl::StrCat(
+        accents_apart, accents_apart == 1 ? " key has" : " keys have",
+        " accents apart from their letters (NFD, as macOS writes names of files): a table that has "
+        "both as one character (NFC) has another key, and says that this one is absent"));
   }
   count_ = count;
   notes_ = std::move(notes);

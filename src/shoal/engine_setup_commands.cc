@@ -111,7 +111,7 @@ absl::Status SignEngine(const cli::Values& values, cli::Io& io) {
   const Stopwatch stopwatch;
   absl::StatusOr<pir::Proposal> proposal;
   {
-    cli::ProgressBar bar(io.err, io.err_is_terminal, absl::StrCat(name, ": making the hint"));
+    cli::ProgressBar bar(io.bars(), io.err_is_terminal, absl::StrCat(name, ": making the hint"));
     proposal = pir::ProposeSetup(
         *engine, table.AsPrevious(), before.has_value() ? &*before : nullptr,
         {.max_hint_bytes = cli::MebibytesOr(values, "max-hint-mib", 1024),

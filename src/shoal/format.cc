@@ -6,14 +6,6 @@
 
 namespace shoal::commands {
 
-std::string Printable(absl::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return out;
-}
-
 std::string StateName(wire::RoundState state) {
   // Shows the number of a state that this version does not know.
   if (!wire::RoundState_IsValid(state)) return absl::StrCat("state ", static_cast<int>(state));

@@ -6,20 +6,19 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "src/base/printable.h"
 #include "src/cli/json.h"
 #include "src/client/amounts.h"
 #include "src/wire/round.pb.h"
 
 namespace shoal::commands {
 
-using cli::IsUtf8;
 using cli::JsonArray;
 using cli::JsonObject;
 using client::BytesText;
 using client::WithCommas;
-
-// Text from elsewhere, made safe for a terminal: control characters are replaced by '?'.
-std::string Printable(absl::string_view text);
+using shoal::IsUtf8;
+using shoal::Printable;
 
 // "OPEN_FOR_ONIONS" as "open for onions".
 std::string StateName(wire::RoundState state);

@@ -21,7 +21,7 @@ TEST(Format, ForPeople) {
   EXPECT_EQ(DurationText(120), "2 min");
   EXPECT_EQ(DurationText(3 * 3600 + 300), "3 h 5 min");
   EXPECT_EQ(DurationText(6 * 86400 + 23 * 3600), "6 d 23 h");
-  EXPECT_EQ(Printable("a\x1b[31mb\n"), "a?[31mb?");
+  EXPECT_EQ(Printable("a\x1b[31mb\n"), "a\\x1b[31mb\\n");
 }
 
 }  // namespace

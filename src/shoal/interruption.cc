@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/printable.h"
 
 namespace shoal::commands {
 namespace {
@@ -37,7 +38,7 @@ Interruption::~Interruption() {
 
 void Interruption::Say(const std::string& line) {
   // Begins a line of its own, as a progress bar may be on the last one.
-  texts_.push_back(absl::StrCat("\n", line, "\n"));
+  texts_.push_back(absl::StrCat("\n", Printable(line), "\n"));
   current = &texts_.back();
 }
 

@@ -11,11 +11,21 @@
 
 namespace shoal::commands {
 
+// Whether text can be a key as somebody wrote it. A key with what nobody sees would be answered
+// "absent", with a proof, and somebody would believe it. INVALID_ARGUMENT for what is not UTF-8
+// (NUL bytes are of UTF-16), for blanks at either end or alone, and for what IsUnseen: controls,
+// tabs, byte order marks, bidirectional controls. Joiners and variation selectors are taken, which
+// scripts and emoji need. --escapes is for keys of any bytes.
+absl::Status CheckKeyText(absl::string_view text);
+
+// Whether the text has accents apart from their letters, as a normalisation leaves them (NFD) that
+// few tables have.
+bool HasAccentsApart(absl::string_view text);
+
 // Cuts text that comes in pieces into lines. The last line feed may be missing. A carriage return
-// before a line feed and a byte order mark of UTF-8 are no part of a key, as no editor shows them:
-// a key with them would be answered "absent", with a proof. For the same reason a line of blanks
-// alone is refused. INVALID_ARGUMENT "SOURCE:LINE: .." for such a line, for one that is too long,
-// and for UTF-16.
+// before a line feed and a byte order mark of UTF-8 are no part of a key, as no editor shows them.
+// INVALID_ARGUMENT "SOURCE:LINE: .." for a line that CheckKeyText refuses, for one that is too
+// long, and for UTF-16.
 class KeyLines {
  public:
   using Take = std::function<absl::Status(absl::string_view line)>;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "src/base/clock.h"
+#include "src/base/printable.h"
 #include "src/base/testing/matchers.h"
 #include "src/client/config.h"
 #include "src/client/testing/fake_frontend.h"
@@ -95,7 +96,7 @@ class FiveCommandsTest : public CommandsTest {
 TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
   frontend_.OpenRound();
   const Outcome outcome =
-      RunQuery({"key-5", "--file", "-", "absent"}, "key-3\nkey-5\n\xff\xfe\nlast");
+      RunQuery({"key-5", "--file", "-", "absent", "--escapes"}, "key-3\nkey-5\n\\xff\\xfe\nlast");
   EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
   EXPECT_EQ(outcome.out,
             "key-5\tfound\tvalue of key-5\tyes\n"
@@ -355,18 +356,56 @@ TEST_F(CommandsTest, QueryReadsKeysAsTextFilesHaveThem) {
   frontend_.OpenRound();
   EXPECT_EQ(query("key-1\\r\n", {"--escapes"}).out, "key-1\\r\tabsent\t\tyes\n");
   frontend_.sent.clear();
-  for (const Case& c : {Case{"\nkey-1\n", "keys:1: the line is blank"},
-                        Case{"key-1\n\n", "keys:2: the line is blank"},
-                        Case{"key-1\r\n\r\nkey-2", "keys:2: the line is blank"},
-                        Case{"key-1\n\r\r\n", "keys:2: the line is blank"},
-                        Case{"key-1\n \t\n", "keys:2: the line is blank"},
-                        Case{std::string("\xff\xfek\0\n\0", 6), "keys:1: the text is UTF-16"}}) {
-    const Outcome outcome = query(c.text);
-    EXPECT_EQ(outcome.code, cli::kExitFailed);
-    EXPECT_NE(outcome.err.find(c.note), std::string::npos) << outcome.err;
+  for (const Case& c :
+       {Case{"\nkey-1\n", "keys:1: the line is blank"},
+        Case{"key-1\n\n", "keys:2: the line is blank"},
+        Case{"key-1\r\n\r\nkey-2", "keys:2: the line is blank"},
+        Case{"key-1\n\r\r\n", "keys:2: the line is blank"},
+        Case{"key-1\n \t\n", "keys:2: the line is blank"},
+        Case{std::string("\xff\xfek\0\n\0", 6), "keys:1: the text is UTF-16"},
+        // UTF-16 of both orders without a mark, and UTF-32.
+        Case{std::string("k\0001\0\n\0", 6), "keys:1: the key has a NUL byte"},
+        Case{std::string("\0k\0001\0\n", 6), "keys:1: the key has a NUL byte"},
+        Case{std::string("k\0\0\0\n\0\0\0", 8), "keys:1: the key has a NUL byte"},
+        Case{std::string("\0\n", 2), "keys:1: the key has a NUL byte"},
+        Case{std::string("key-1\nkey\0002\n", 12), "keys:2: the key has a NUL byte"},
+        // UTF-16 of Chinese, and Latin-1: the byte is named.
+        Case{"\x97\x67\x57\x5b", "\\x97 is the byte"},
+        Case{"key-1\nM\xfcller\n", "keys:2: the key is not UTF-8"},
+        Case{"key-1 \n", "keys:1: the key ends with a blank"},
+        Case{" key-1\n", "keys:1: the key begins with a blank"},
+        Case{"key-1\xc2\xa0\r\n", "keys:1: the key ends with a blank"},
+        Case{"key-1\tvalue\n", "keys:1: the key has \\t, which nobody sees"},
+        Case{"key-1\rkey-2\n", "keys:1: the key has \\r, which nobody sees"},
+        Case{"key-1\n\xef\xbb\xbfkey-2\n", "keys:2: the key has \\xef\\xbb\\xbf"},
+        Case{"key\xe2\x80\x8b-1\n", "keys:1: the key has \\xe2\\x80\\x8b"},
+        Case{"key-1\xe2\x80\xac", "keys:1: the key has \\xe2\\x80\\xac"},
+        Case{"key-1\x1b\n", "keys:1: the key has \\x1b"},
+        Case{"key\xc2\xad-1\n", "keys:1: the key has \\xc2\\xad"}}) {
+    for (const bool escapes : {false, true}) {
+      const Outcome outcome = escapes ? query(c.text, {"--escapes"}) : query(c.text);
+      EXPECT_EQ(outcome.code, cli::kExitFailed) << c.note;
+      EXPECT_NE(outcome.err.find(c.note), std::string::npos) << outcome.err;
+    }
+    // From standard input too, and one of the same on the command line.
+    EXPECT_EQ(RunQuery({"--file", "-"}, c.text).code, cli::kExitFailed) << c.note;
+  }
+  for (const char* word : {"key-1 ", "\tkey-1", "key-1\r", "key-1\n", "M\xfcller",
+                           "\xef\xbb\xbfkey-1", "key-1\xe2\x80\x8f"}) {
+    const Outcome outcome = RunQuery({word});
+    EXPECT_EQ(outcome.code, cli::kExitFailed) << Printable(word);
+    EXPECT_NE(outcome.err.find("on the command line: the key "), std::string::npos) << outcome.err;
   }
   EXPECT_EQ(RunQuery({"key-1", ""}).code, cli::kExitFailed);
   EXPECT_TRUE(frontend_.sent.empty());
+  // What scripts and emoji need is a key, and so is one whose accents stand apart, with a word.
+  frontend_.OpenRound();
+  const Outcome taken = query(
+      "\xe2\x9d\xa4\xef\xb8\x8f\n\xd9\x85\xdb\x8c\xe2\x80\x8c\xd8\xae\nMu\xcc\x88ller\nM\xc3\xbclle"
+      "r\n");
+  EXPECT_EQ(taken.code, cli::kExitOk) << taken.err;
+  EXPECT_NE(taken.err.find("1 key has accents apart from their letters (NFD"), std::string::npos)
+      << taken.err;
 }
 
 // A pipe can be read only once, so it is read once.

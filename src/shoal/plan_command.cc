@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -34,23 +33,16 @@ namespace {
 
 constexpr double kMonthDays = 30;
 
-absl::StatusOr<double> Real(const cli::Values& values, const char* option, double otherwise) {
-  const std::string text = cli::TextOr(values, option, "");
-  double number = otherwise;
-  if (!text.empty() && (!absl::SimpleAtod(text, &number) || !std::isfinite(number))) {
-    return cli::UsageError(absl::StrCat("--", option, ": \"", text, "\" is no number"));
-  }
-  return number;
-}
-
 // "4": each party; "4,2,1": each its own. Empty: one each.
 absl::StatusOr<std::vector<uint32_t>> MachinesOf(const std::string& text, uint32_t parties) {
   std::vector<uint32_t> machines;
   if (text.empty()) return machines;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    if (!absl::SimpleAtoi(part, &machines.emplace_back())) {
+    const absl::StatusOr<uint32_t> number = cli::ParseSmallCount(part);
+    if (!number.ok()) {
       return cli::UsageError(absl::StrCat("--machines: \"", part, "\" is no number"));
     }
+    machines.push_back(*number);
   }
   if (machines.size() == 1 && parties <= 8) machines.resize(parties, machines[0]);
   return machines;
@@ -72,12 +64,13 @@ absl::StatusOr<plan::Workload> WorkloadOf(const cli::Values& values) {
   w.one_machine = values.count("one-machine") > 0;
   const uint64_t spool_mib = cli::NumberOr(values, "spool-memory-mib", MachineMemory() / 4 >> 20);
   w.spool_memory_bytes = 1048576.0 * static_cast<double>(spool_mib);
-  SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, Real(values, "rounds-per-day", 1));
-  SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
-  SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));
-  SHOAL_ASSIGN_OR_RETURN(w.price_machine_hour, Real(values, "price-machine-hour", 0));
+  SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, cli::RealOr(values, "rounds-per-day", 1));
+  SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, cli::RealOr(values, "price-core-hour", 0.04));
+  SHOAL_ASSIGN_OR_RETURN(w.price_gb, cli::RealOr(values, "price-gb", 0.05));
+  SHOAL_ASSIGN_OR_RETURN(w.price_machine_hour, cli::RealOr(values, "price-machine-hour", 0));
   w.refreshes = cli::SmallOr(values, "refreshes", 0);
-  SHOAL_ASSIGN_OR_RETURN(w.changed_percent, Real(values, "changed-percent", w.changed_percent));
+  SHOAL_ASSIGN_OR_RETURN(w.changed_percent,
+                         cli::RealOr(values, "changed-percent", w.changed_percent));
   if (values.count("room-percent")) w.room_percent = cli::SmallOr(values, "room-percent", 0);
   if (w.refreshes == 0 && values.count("changed-percent") + values.count("room-percent") > 0) {
     return cli::UsageError(
@@ -104,7 +97,7 @@ absl::StatusOr<plan::EngineOptions> EngineOptionsOf(const cli::Values& values) {
   options.max_hint_bytes =
       std::min<uint64_t>(cli::NumberOr(values, "max-hint-mib", 1024), uint64_t{1} << 40) << 20;
   SHOAL_ASSIGN_OR_RETURN(options.lookups_per_hint,
-                         Real(values, "lookups-per-hint", options.lookups_per_hint));
+                         cli::RealOr(values, "lookups-per-hint", options.lookups_per_hint));
   if (absl::Status checked = plan::CheckEngineOptions(options); !checked.ok()) {
     return cli::UsageError(checked.message());
   }
@@ -250,8 +243,8 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
     SHOAL_ASSIGN_OR_RETURN(workload, WorkloadOf(values));
   }
   noise::Target target;
-  SHOAL_ASSIGN_OR_RETURN(target.epsilon, Real(values, "epsilon", 1));
-  SHOAL_ASSIGN_OR_RETURN(target.delta, Real(values, "delta", 1e-6));
+  SHOAL_ASSIGN_OR_RETURN(target.epsilon, cli::RealOr(values, "epsilon", 1));
+  SHOAL_ASSIGN_OR_RETURN(target.delta, cli::RealOr(values, "delta", 1e-6));
   target.exposure.phi = cli::SmallOr(values, "phi", 1);
   if (!(target.epsilon >= noise::kMinEpsilon && target.epsilon <= noise::kMaxEpsilon)) {
     return cli::UsageError(absl::StrFormat("--epsilon must be in [%g, %g], got %g",

@@ -232,9 +232,10 @@ answers. Takes slots in a round first, unless there are some from --obtain. Prin
 line for every key, in the order of the input:
   key, found | absent | unknown | failed, value, yes | no (verified)    with tabs, or
   {"key":..,"status":..,"value":..,"verified":..}                 with --format json
-In TSV, backslash, tab, line feed, carriage return and bytes that are not UTF-8 are
-written as \\ \t \n \r \xHH. In JSON, keys and values that are not UTF-8 are written as
-key_hex and value_hex. A key that is reported absent is proved to be absent. One that is
+In TSV, backslash, tab, line feed and carriage return are written as \\ \t \n \r, and
+other characters that a terminal obeys or nobody sees, and bytes that are not UTF-8, as
+\xHH. In JSON, such characters are \uHHHH, and keys and values that are not UTF-8 are
+written as key_hex and value_hex. A key that is reported absent is proved to be absent. One that is
 unknown may be in the table or not: its row is full, and which keys a full row lacks is
 known when the next term begins, with another placement of the keys. Nothing went wrong
 then, and exit code 4 says that some key is unknown.
@@ -244,8 +245,11 @@ continues where it stopped. Exit code 3 means that an answer could not be verifi
 not let a script run the command again then, as that would tell which rows failed.
 
 A file of keys has one key a line. Carriage returns before line feeds and a byte order
-mark are left out of the keys, which is said; a blank line is refused with its number.
-Keys have up to 4,096 bytes, values up to 65,535.
+mark are left out of the keys, which is said. A line with what nobody sees is refused
+with its number, and so is such a key on the command line: one in UTF-16 or another
+encoding than UTF-8, with blanks at an end, tabs, controls or the like. It would be
+proved to be absent. --escapes is for keys of any bytes. Keys have up to 4,096 bytes,
+values up to 65,535.
 
 A round protects so many queries of a device together, padding included, as the roster
 says (phi; `shoal status` shows it). A lookup that takes more stops before it sends

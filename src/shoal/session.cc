@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -27,9 +26,11 @@ absl::StatusOr<std::vector<uint32_t>> Numbers(const pir::Engine& engine,
                                               const std::vector<std::string>& parties) {
   std::vector<uint32_t> numbers(parties.size());
   for (size_t i = 0; i < parties.size(); ++i) {
-    if (!absl::SimpleAtoi(parties[i], &numbers[i])) {
-      return cli::UsageError(absl::StrCat("--party: \"", parties[i], "\" is no number"));
+    const absl::StatusOr<uint32_t> number = cli::ParseSmallCount(parties[i]);
+    if (!number.ok()) {
+      return cli::UsageError(absl::StrCat("--party: ", number.status().message()));
     }
+    numbers[i] = *number;
   }
   if (absl::Status fit = client::CheckParties(engine, numbers); !fit.ok()) {
     return cli::UsageError(absl::StrCat("--party: ", fit.message()));

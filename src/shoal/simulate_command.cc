@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -72,26 +71,15 @@ absl::StatusOr<crowd::CrowdKeys> KeysOfFile(const std::string& path, cli::Io& io
 }
 
 absl::StatusOr<uint32_t> Small(absl::string_view option, absl::string_view text) {
-  uint32_t number = 0;
-  if (text.empty() || text[0] == '+' || text[0] == '-' || !absl::SimpleAtoi(text, &number)) {
-    return cli::UsageError(absl::StrCat("--", option, ": \"", text, "\" is no such number"));
-  }
-  return number;
-}
-
-absl::StatusOr<double> Real(const cli::Values& values, const char* option, double otherwise) {
-  const std::string text = cli::TextOr(values, option, "");
-  double number = otherwise;
-  if (!text.empty() && !absl::SimpleAtod(text, &number)) {
-    return cli::UsageError(absl::StrCat("--", option, ": \"", text, "\" is no number"));
-  }
-  return number;
+  const absl::StatusOr<uint32_t> number = cli::ParseSmallCount(text);
+  if (number.ok()) return number;
+  return cli::UsageError(absl::StrCat("--", option, ": ", number.status().message()));
 }
 
 // --refreshes and what goes with it.
 absl::Status ReadTermOptions(const cli::Values& values, crowd::CrowdOptions& options) {
   options.refreshes = cli::SmallOr(values, "refreshes", 0);
-  SHOAL_ASSIGN_OR_RETURN(options.asleep, Real(values, "asleep", 0));
+  SHOAL_ASSIGN_OR_RETURN(options.asleep, cli::RealOr(values, "asleep", 0));
   if (values.count("refreshes") == 0) {
     for (const char* option : {"asleep", "wait"}) {
       if (values.count(option) > 0) {
@@ -144,8 +132,8 @@ absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
   SHOAL_RETURN_IF_ERROR(ReadTermOptions(values, options));
   SHOAL_ASSIGN_OR_RETURN(const bool distinct, cli::Chosen(values, "verify", "each", "distinct"));
   options.verify_each = !distinct;
-  SHOAL_ASSIGN_OR_RETURN(options.zipf, Real(values, "zipf", options.zipf));
-  SHOAL_ASSIGN_OR_RETURN(options.absent, Real(values, "absent", options.absent));
+  SHOAL_ASSIGN_OR_RETURN(options.zipf, cli::RealOr(values, "zipf", options.zipf));
+  SHOAL_ASSIGN_OR_RETURN(options.absent, cli::RealOr(values, "absent", options.absent));
   const std::string apps_text = cli::TextOr(values, "apps", "20-60");
   options.fill = apps_text == "all";
   if (options.fill) return options;

@@ -22,6 +22,7 @@
 #include "src/roster/signing_record.h"
 #include "src/shoal/common.h"
 #include "src/shoal/format.h"
+#include "src/shoal/key_lines.h"
 #include "src/storage/file.h"
 #include "src/table/differences.h"
 #include "src/table/packages.h"
@@ -258,7 +259,11 @@ absl::Status InspectTable(const cli::Values& values, cli::Io& io) {
   const std::string directory = values["table"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table, table::UnsignedTable::Open(directory));
   if (values.count("key") > 0) {
-    const absl::StatusOr<Bytes> key = table::UnescapeTsv(values["key"].as<std::string>());
+    const auto& text = values["key"].as<std::string>();
+    if (const absl::Status status = CheckKeyText(text); !status.ok()) {
+      return Annotate(status, "--key");
+    }
+    const absl::StatusOr<Bytes> key = table::UnescapeTsv(text);
     if (!key.ok()) return Annotate(key.status(), "--key");
     SHOAL_ASSIGN_OR_RETURN(const uint64_t row, table.map().RowOf(*key));
     const absl::StatusOr<std::optional<Bytes>> value = table.map().Find(row, table.row(row), *key);
@@ -419,7 +424,7 @@ absl::Status SignTable(const cli::Values& values, cli::Io& io) {
   const Stopwatch stopwatch;
   absl::StatusOr<table::TableShare> share;
   {
-    cli::ProgressBar bar(io.err, io.err_is_terminal, "signing rows");
+    cli::ProgressBar bar(io.bars(), io.err_is_terminal, "signing rows");
     share = table::SignTable(table, previous, roster, keys.bls(), pool,
                              [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   }
@@ -457,7 +462,7 @@ absl::Status AggregateTable(const cli::Values& values, cli::Io& io) {
   const Stopwatch stopwatch;
   absl::StatusOr<table::Table> signed_table = absl::UnknownError("not run");
   {
-    cli::ProgressBar bar(io.err, io.err_is_terminal, "verifying and adding signatures");
+    cli::ProgressBar bar(io.bars(), io.err_is_terminal, "verifying and adding signatures");
     signed_table =
         table::AggregateTable(table, roster, shares, NowSeconds(), random, pool,
                               [&](uint64_t done, uint64_t total) { bar.Update(done, total); });

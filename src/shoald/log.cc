@@ -8,8 +8,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
+#include "src/base/printable.h"
 #include "src/cli/json.h"
 
 namespace shoal::shoald {
@@ -50,6 +52,34 @@ class JsonFormatter final : public spdlog::formatter {
   const std::optional<uint32_t> machine_;
 };
 
+class TextFormatter final : public spdlog::formatter {
+ public:
+  TextFormatter(uint32_t party, std::optional<uint32_t> machine)
+      : party_(party),
+        machine_(machine),
+        pattern_(absl::StrCat("%Y-%m-%dT%H:%M:%S.%e party ", party,
+                              machine.has_value() ? absl::StrCat(" machine ", *machine) : "",
+                              " %^%l%$ %v")) {}
+
+  void format(const spdlog::details::log_msg& line, spdlog::memory_buf_t& out) override {
+    const std::string text = Printable(TextOf(line));
+    spdlog::details::log_msg printable = line;
+    printable.payload = text;
+    pattern_.format(printable, out);
+    // Where the pattern says what a terminal shows in a colour.
+    line.color_range_start = printable.color_range_start;
+    line.color_range_end = printable.color_range_end;
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<TextFormatter>(party_, machine_);
+  }
+
+ private:
+  const uint32_t party_;
+  const std::optional<uint32_t> machine_;
+  spdlog::pattern_formatter pattern_;
+};
+
 // What two lines that are the same have in common.
 std::string KindOf(const spdlog::details::log_msg& line) {
   const absl::string_view text = TextOf(line);
@@ -75,6 +105,10 @@ std::string KindOf(const spdlog::details::log_msg& line) {
 
 std::unique_ptr<spdlog::formatter> JsonLines(uint32_t party, std::optional<uint32_t> machine) {
   return std::make_unique<JsonFormatter>(party, machine);
+}
+
+std::unique_ptr<spdlog::formatter> TextLines(uint32_t party, std::optional<uint32_t> machine) {
+  return std::make_unique<TextFormatter>(party, machine);
 }
 
 RepeatFilter::RepeatFilter(std::shared_ptr<spdlog::sinks::sink> to, const Clock* clock)
@@ -142,12 +176,7 @@ Log::Log(uint32_t party, std::optional<uint32_t> machine, bool json, const Clock
     : filter_(std::make_shared<RepeatFilter>(
           std::make_shared<spdlog::sinks::stderr_color_sink_mt>(), clock)) {
   auto logger = std::make_shared<spdlog::logger>("shoald", filter_);
-  if (json) {
-    logger->set_formatter(JsonLines(party, machine));
-  } else {
-    const std::string which = machine.has_value() ? absl::StrCat(" machine ", *machine) : "";
-    logger->set_pattern(absl::StrCat("%Y-%m-%dT%H:%M:%S.%e party ", party, which, " %^%l%$ %v"));
-  }
+  logger->set_formatter(json ? JsonLines(party, machine) : TextLines(party, machine));
   spdlog::set_default_logger(std::move(logger));
 }
 

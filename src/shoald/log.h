@@ -24,6 +24,11 @@ namespace shoal::shoald {
 std::unique_ptr<spdlog::formatter> JsonLines(uint32_t party,
                                              std::optional<uint32_t> machine = std::nullopt);
 
+// Lines of text: "2026-11-23T07:00:00.123 party 2 error ..", whose text is Printable, so that no
+// message breaks its line or makes a terminal do anything.
+std::unique_ptr<spdlog::formatter> TextLines(uint32_t party,
+                                             std::optional<uint32_t> machine = std::nullopt);
+
 // Hands lines on to another sink. A warning or an error is handed on at once the first time. While
 // the same comes again it is counted, and said with its number every ten minutes: "no round could
 // be opened: .. (the same 341 times in the last 10 minutes)". Two lines are the same if they differ

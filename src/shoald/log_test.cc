@@ -133,6 +133,18 @@ TEST_F(LogTest, CountsCanBeAskedForAndAreThenOver) {
   EXPECT_THAT(kept_->Take(), IsEmpty());
 }
 
+// A neighbour's, a client's or a file's text neither begins a line nor makes a terminal do
+// anything.
+TEST_F(LogTest, TextIsOneLineThatATerminalShowsWhateverItHolds) {
+  filter_->set_formatter(TextLines(2, 1));
+  log_.error("{}", "a\nparty 1 error fake\x1b[2J\xc2\x9b\xe2\x80\xae\xff 漢字");
+  const std::vector<std::string> lines = kept_->Take();
+  ASSERT_THAT(lines, SizeIs(1));
+  EXPECT_THAT(lines[0],
+              ::testing::EndsWith(" party 2 machine 1 error a\\nparty 1 error fake\\x1b[2J"
+                                  "\\xc2\\x9b\\xe2\\x80\\xae\\xff 漢字\n"));
+}
+
 TEST_F(LogTest, JsonIsOneObjectALineWhateverTheTextHolds) {
   filter_->set_formatter(JsonLines(2));
   spdlog::details::log_msg line("", spdlog::level::err, "a \"b\"\nc");

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "src/base/printable.h"
 #include "src/base/status_macros.h"
 
 namespace shoal::table {
@@ -21,6 +22,12 @@ absl::Status BeginText(const std::string& source, absl::string_view& text) {
     return BadLine(source, 1, status.message());
   }
   absl::ConsumePrefix(&text, kByteOrderMark);
+  if (const size_t nul = text.find('\0'); nul != absl::string_view::npos) {
+    return BadLine(
+        source, 1 + static_cast<uint64_t>(std::count(text.begin(), text.begin() + nul, '\n')),
+        "a NUL byte. Is the text UTF-16? Then convert it: iconv -f UTF-16LE -t UTF-8 FILE "
+        "(in TSV, \\x00 is a NUL byte)");
+  }
   return absl::OkStatus();
 }
 
@@ -29,34 +36,6 @@ int HexDigit(char c) {
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
-}
-
-// The length of the valid UTF-8 sequence (RFC 3629) that begins `text`, 0 if there is none.
-size_t Utf8Length(BytesView text) {
-  const uint8_t lead = text[0];
-  size_t length;
-  uint32_t code;
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead < 0xe0) {
-    length = 2;
-    code = lead & 0x1f;
-  } else if (lead >= 0xe0 && lead < 0xf0) {
-    length = 3;
-    code = lead & 0x0f;
-  } else if (lead >= 0xf0 && lead < 0xf5) {
-    length = 4;
-    code = lead & 0x07;
-  } else {
-    return 0;
-  }
-  if (text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((text[i] & 0xc0) != 0x80) return 0;
-    code = code << 6 | (text[i] & 0x3f);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  return overlong || surrogate || code > 0x10ffff ? 0 : length;
 }
 
 }  // namespace
@@ -219,25 +198,13 @@ absl::StatusOr<RecordSet> ParseCsv(absl::string_view text, std::string source, b
 
 std::string EscapeTsv(BytesView bytes) {
   std::string out;
-  for (size_t i = 0; i < bytes.size();) {
-    const size_t length = Utf8Length(bytes.subspan(i));
-    const uint8_t c = bytes[i];
-    if (c == '\\') {
-      out += "\\\\";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (length == 0 || c < 0x20 || c == 0x7f) {
-      absl::StrAppend(&out, "\\x", absl::Hex(c, absl::kZeroPad2));
-    } else {
-      out.append(AsText(bytes.subspan(i, length)).data(), length);
-      i += length;
-      continue;
-    }
-    ++i;
+  while (!bytes.empty()) {
+    // All but a backslash is escaped as for any text of a terminal.
+    const auto backslash = AsText(bytes).find('\\');
+    const size_t plain = std::min<size_t>(backslash, bytes.size());
+    out += Printable(AsText(bytes.first(plain)));
+    if (plain < bytes.size()) out += "\\\\";
+    bytes = bytes.subspan(std::min(plain + 1, bytes.size()));
   }
   return out;
 }

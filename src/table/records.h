@@ -63,17 +63,18 @@ absl::Status RefuseUtf16(absl::string_view text);
 
 // One record a line: key, one tab, value, line feed (the last may miss). In both, \\ \t \n \r and
 // \xHH stand for a backslash, tab, line feed, carriage return and any byte; no other escape is
-// known. A line without exactly one tab, an empty line and a carriage return before the line feed
-// are refused. INVALID_ARGUMENT "SOURCE:LINE: ..".
+// known. A line without exactly one tab, an empty line, a carriage return before the line feed and
+// a NUL byte, which text in UTF-16 has, are refused. INVALID_ARGUMENT "SOURCE:LINE: ..".
 absl::StatusOr<RecordSet> ParseTsv(absl::string_view text, std::string source);
 
 // RFC 4180 with two fields, key and value: quoted fields may hold commas, line breaks and doubled
 // quotes; lines end with CRLF or LF. With `header`, the first line is skipped. A quote inside an
-// unquoted field, text after a closing quote, and another number of fields are refused.
+// unquoted field, text after a closing quote, another number of fields and a NUL byte are refused.
 absl::StatusOr<RecordSet> ParseCsv(absl::string_view text, std::string source, bool header);
 
-// The escapes of ParseTsv, for everything that writes keys and values as TSV. Bytes other than
-// printable ASCII that are not part of valid UTF-8 become \xHH.
+// The escapes of ParseTsv, for everything that writes keys and values as TSV. A backslash is \\,
+// and all else as Printable writes it: what a terminal would obey or nobody would see, and bytes
+// that are not UTF-8, become \xHH.
 std::string EscapeTsv(BytesView bytes);
 // INVALID_ARGUMENT for an unknown or cut-off escape.
 absl::StatusOr<Bytes> UnescapeTsv(absl::string_view text);

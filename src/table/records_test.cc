@@ -56,6 +56,16 @@ TEST(ParseTsv, NamesTheMalformedLine) {
   }
 }
 
+// UTF-16 without a byte order mark would be a table of keys that nobody asks for.
+TEST(Readers, RefuseNulBytes) {
+  const std::string utf16("a\0\t\0001\0\n\0b\0\t\0002\0\n\0", 16);
+  EXPECT_THAT(ParseTsv(utf16, "f"), StatusIs(kInvalid, "f:1: a NUL byte. Is the text UTF-16?"));
+  EXPECT_THAT(ParseCsv(utf16, "f", false), StatusIs(kInvalid, "f:1: a NUL byte"));
+  EXPECT_THAT(ParseTsv(std::string("a\t1\nb\t\0\n", 8), "f"),
+              StatusIs(kInvalid, "f:2: a NUL byte"));
+  SHOAL_EXPECT_OK(ParseTsv("a\t\\x00\n", "f").status());
+}
+
 TEST(ParseTsv, NamesOverlongFieldsAndDuplicates) {
   EXPECT_THAT(ParseTsv("a\t1\n" + std::string(kMaxKeyBytes + 1, 'k') + "\tv\n", "f"),
               StatusIs(kInvalid, "f:2: the key has 4097 bytes, more than 4096"));
@@ -87,6 +97,9 @@ TEST(EscapeTsv, LeavesTextAlone) {
   EXPECT_EQ(EscapeTsv(AsBytes("\xc0\xaf")), "\\xc0\\xaf");           // overlong
   EXPECT_EQ(EscapeTsv(AsBytes("\xed\xa0\x80")), "\\xed\\xa0\\x80");  // surrogate
   EXPECT_EQ(EscapeTsv(AsBytes("\x7f\x1b")), "\\x7f\\x1b");
+  EXPECT_EQ(EscapeTsv(AsBytes("\xc2\x9b")), "\\xc2\\x9b");                   // CSI of C1
+  EXPECT_EQ(EscapeTsv(AsBytes("a\\\xe2\x80\xae")), "a\\\\\\xe2\\x80\\xae");  // right to left
+  EXPECT_EQ(EscapeTsv(AsBytes("\\\\")), "\\\\\\\\");
 }
 
 TEST(ParseCsv, ReadsRfc4180) {

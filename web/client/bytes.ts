@@ -37,6 +37,22 @@ export function utf8(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }
 
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
+
+/** Text from outside as people may get it: controls, what turns the order of text around and what nobody sees are \xHH of
+ *  their bytes, as every program of this project shows them (src/base/printable.h). */
+export function visible(text: string): string {
+  return text.replace(UNSEEN, (character) => hex(utf8(character)).replace(/../g, "\\x$&"));
+}
+
+/** Why text can be no key as somebody wrote it, or undefined. A key with what nobody sees would be proved to be absent, and somebody
+ *  would believe it. Joiners and variation selectors are taken, which scripts and emoji need. */
+export function keyProblem(key: string): string | undefined {
+  if (/^\p{Z}|\p{Z}$/u.test(key)) return "begins or ends with a blank";
+  const unseen = key.match(UNSEEN)?.find((character) => !/[\u200c\u200d\ufe0e\ufe0f]/.test(character));
+  return unseen === undefined ? undefined : `has ${visible(unseen)}, which nobody sees`;
+}
+
 /** Numbers of 32 bits, little endian, one after the other. */
 export function le32(...numbers: number[]): Uint8Array {
   const out = new Uint8Array(4 * numbers.length);

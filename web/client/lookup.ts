@@ -17,7 +17,7 @@ import type { GetStatusResponse, RoundInfo } from "../gen/src/wire/client_pb.ts"
 import { RowVersionList } from "../gen/src/wire/client_pb.ts";
 import { RoundState } from "../gen/src/wire/round_pb.ts";
 import * as bls from "./bls.ts";
-import { concat, distinctRows, equal, hex, le32, Refused, require, utf8, viewOf } from "./bytes.ts";
+import { concat, distinctRows, equal, hex, keyProblem, le32, Refused, require, utf8, viewOf, visible } from "./bytes.ts";
 import type { RandomSource } from "./bytes.ts";
 import { checkTimes, SeenEpochs, verifyDeployment, verifyRound } from "./deployment.ts";
 import type { Deployment, Pins, Round } from "./deployment.ts";
@@ -243,6 +243,10 @@ export class Client {
     stop?: AbortSignal,
   ): Promise<Result> {
     const { random, maxLookups } = this.#options;
+    for (const key of keys) {
+      const problem = keyProblem(key);
+      if (problem !== undefined) throw new Error(`the key “${visible(key)}” ${problem}: remove it; nothing was asked`);
+    }
     require(this.#lookups < maxLookups, `the limit of ${maxLookups} lookups is reached; nothing was asked`);
     await this.open();
     const { deployment, placement, versions } = this.#table!;

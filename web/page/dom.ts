@@ -1,4 +1,6 @@
-// Small helpers for the page. Text is only ever set as text: what parties send is never markup.
+// Small helpers for the page. Text is only ever set as text: what parties send is never markup, and what of it nobody would
+// see is shown.
+import { visible } from "../client/bytes.ts";
 
 export function byId<T extends Element = HTMLElement>(id: string): T {
   const element = document.getElementById(id);
@@ -15,14 +17,14 @@ export function el(
 ): HTMLElement {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
+  element.append(...children.map((child) => (typeof child === "string" ? visible(child) : child)));
   return element;
 }
 
 export function svg(tag: string, attributes: Record<string, string>, text = ""): SVGElement {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.textContent = text;
+  element.textContent = visible(text);
   return element;
 }
 

@@ -1,6 +1,6 @@
 // The page: makes lookups with the client beside it, and shows what became of them. Everything about
 // the visitor's own queries comes from the client; everything about the round from public messages.
-import { hex, randomBelow, systemRandom } from "../client/bytes.ts";
+import { hex, randomBelow, systemRandom, visible } from "../client/bytes.ts";
 import { fingerprintOfPins, parsePins } from "../client/deployment.ts";
 import { HttpTransport } from "../client/http_transport.ts";
 import { Client, RoundLost } from "../client/lookup.ts";
@@ -60,7 +60,7 @@ function showStep(at: number): void {
 }
 
 function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return visible(error instanceof Error ? error.message : String(error));
 }
 
 function showFill(onions: bigint, own: number): void {
@@ -231,7 +231,7 @@ class Page {
 
   start(): void {
     const { manifest, noise, roster } = this.client.deployment!;
-    byId("legend").textContent = `Up to three keys, of the ${count(manifest.records)} in the table “${manifest.name}” or others`;
+    byId("legend").textContent = `Up to three keys, of the ${count(manifest.records)} in the table “${visible(manifest.name)}” or others`;
     byId("keys").replaceChildren(...this.about.keys.map((key) => el("option", { value: key })));
     const inputs = this.#inputs();
     const offered = this.about.keys.slice();
@@ -402,7 +402,7 @@ class Page {
     showNoise(result, report, this.client.deployment!.roster.parties.length);
     this.#last = { keys, result };
     byId("play").hidden = !this.about.canSpoil;
-    byId("spoil").textContent = `Spoil the row of “${keys[0]}” and ask again`;
+    byId("spoil").textContent = `Spoil the row of “${visible(keys[0]!)}” and ask again`;
   }
 
   async #spoil(): Promise<void> {
@@ -461,7 +461,7 @@ class Page {
     );
     byId("play-status").textContent =
       here && there
-        ? `Both clients refused row ${row}. The other rows are right as before, and nothing told you who had asked for “${key}”.`
+        ? `Both clients refused row ${row}. The other rows are right as before, and nothing told you who had asked for “${visible(key)}”.`
         : "The two clients' verdicts are below.";
   }
 
