@@ -17,6 +17,7 @@
 
 #include "src/base/byte_source.h"
 #include "src/base/check.h"
+#include "src/base/instruction_set.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
 #include "src/base/testing/memory_bandwidth.h"
@@ -48,6 +49,7 @@ struct Sizes {
   std::string spool_directory = "/tmp";
   uint64_t repeat = 3;
   uint64_t masks_ready = 1;
+  std::string instruction_set = std::string(NameOf(ActiveInstructionSet()));
 };
 
 // Measures one stage and compares it with what memory allows.
@@ -314,10 +316,11 @@ int main(int argc, char** argv) {
            {"--spool-memory-mib", &sizes.spool_memory_mib},
            {"--spool-directory", &sizes.spool_directory},
            {"--repeat", &sizes.repeat},
-           {"--masks-ready", &sizes.masks_ready}},
+           {"--masks-ready", &sizes.masks_ready},
+           {"--instruction-set", &sizes.instruction_set}},
           "online_benchmark [--queries Q] [--rows R] [--row-bytes W] [--noise MEAN]\n"
           "         [--threads T] [--spool-memory-mib M] [--spool-directory DIR]\n"
-          "         [--repeat N] [--masks-ready 0|1]\n")) {
+          "         [--repeat N] [--masks-ready 0|1] [--instruction-set portable|avx2|avx512]\n")) {
     return *end;
   }
   if (sizes.queries == 0 || sizes.rows == 0 || sizes.row_bytes == 0 || sizes.noise < 0 ||
@@ -327,5 +330,12 @@ int main(int argc, char** argv) {
                  "online_benchmark: 1 to 2^30 queries, rows below 2^28, of up to 65,535 bytes\n");
     return 2;
   }
-  return shoal::server::Main(sizes);
+  for (const shoal::InstructionSet set : shoal::kAllInstructionSets) {
+    if (sizes.instruction_set != NameOf(set) || !IsSupported(set)) continue;
+    UseInstructionSet(set);
+    return shoal::server::Main(sizes);
+  }
+  std::fprintf(stderr, "online_benchmark: this machine has no instruction set '%s'\n",
+               sizes.instruction_set.c_str());
+  return 2;
 }
