@@ -57,6 +57,8 @@ class TerminalTest(unittest.TestCase):
                               stderr=subprocess.PIPE, timeout=120, **options)
         for what in (done.stdout, done.stderr):
             self.assertIsNone(problem(what), command)
+            # That of HOSTILE, where its carriage return is a line feed.
+            self.assertNotIn(b"\nprog: clean", b"\n" + what, command)
         if code is not None:
             self.assertEqual(done.returncode, code, (command, done.stderr))
         return done.stdout, done.stderr
@@ -87,7 +89,7 @@ class TerminalTest(unittest.TestCase):
                 for option in values + [{"name": "no-such-" + HOSTILE.decode("utf-8", "surrogateescape"), "value": "TEXT"}]:
                     arguments = []
                     for each in required + [option] * (option not in required):
-                        arguments += [b"--" + os.fsencode(each["name"]), name if each["value"] != "DIR" else name]
+                        arguments += [b"--" + os.fsencode(each["name"]), name]
                     for kind in ("file", "folder"):
                         self.run_in(f"{self.folder}/{kind}", path, *words, *arguments)
                         count += 1

@@ -338,10 +338,14 @@ def look_up(frontend, pins, keys, pad, term=None):
     verified = verify_rows(manifest, aggregate, versions, rows, plain, wanted)
     return [find(manifest, verified[row_of(manifest, placement, key)], key) for key in keys]
 
+def shown(raw):
+    """Bytes of a table as a terminal may get them: it obeys nothing of them, and nothing is unseen."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in raw.decode(errors="backslashreplace"))
+
 def show(keys, values):
     words = {None: "(absent)", UNKNOWN: "(not known until the next term)"}
     for key, value in zip(keys, values):
-        print(key.decode(), words[value] if value in words else value.decode(), sep="\t", flush=True)
+        print(shown(key), words[value] if value in words else shown(value), sep="\t", flush=True)
 
 def main():
     parser = argparse.ArgumentParser()
