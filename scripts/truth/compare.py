@@ -28,7 +28,7 @@ class Difference:
     ids      other advisories
     extra    ours names a package that they do not
     lenient  they refuse the input, and ours reads all of it
-    record   they read an OSV record that ours refuses, or the other way round
+    record   they refuse an OSV record that ours reads
     order    versions are in another order
     unclear  ours refuses, or says unclear or unchecked, where they are sure
     """
@@ -103,14 +103,16 @@ def same_version(ecosystem, text):
             return text.strip()
     if ecosystem.startswith(("Debian", "Ubuntu")) and text:
         return re.sub("^0+:", "", text)
-    if ecosystem == "npm" and text and ("/" in text or ":" in text):
-        return ""  # an address, which says no version
+    if ecosystem == "Go" and text:
+        return text.removeprefix("v")
+    if ecosystem == "npm" and text and not re.match(r"v?\d+\.\d+\.\d+([-+][\w.+-]*)?$", text):
+        return ""  # npm has none where it is an address or no version
     return text or ""
 
 
-def of_verdicts(entry, found, possible, ours):
+def of_verdicts(entry, found, possible, ours, sure):
     """The difference between the others' verdicts, id -> verdict, and ours for one package. `possible` are the verdicts on all
-    packages that it may be, `ours` what is found under these names."""
+    packages that it may be, `ours` what is found under these names. Unless `sure`, there is more that nobody can read."""
     worst, most = max(found.values(), default=judge.CLEAN), max(possible.values(), default=judge.CLEAN)
     where = (f"{entry.ecosystem} {entry.name} {entry.version}: theirs {judge.NAMES[worst]}, "
              f"ours {', '.join(sorted(ours.statuses)) or 'clean'}")
@@ -118,11 +120,11 @@ def of_verdicts(entry, found, possible, ours):
     if worst in (judge.VULNERABLE, judge.UNSURE) and not ours.statuses:
         return Difference("clean", where)
     if worst == judge.VULNERABLE and "vulnerable" not in ours.statuses and not entry.open:
-        return Difference("unclear", "verdict: " + " | ".join(sorted(ours.notes)))
+        return Difference("unclear", f"verdict: {' | '.join(sorted(ours.notes))}: {where}")
     if most == judge.CLEAN and "vulnerable" in ours.statuses:
         return Difference("alarm", where)
-    if worst == judge.CLEAN and unclear and not entry.open:
-        return Difference("unclear", "verdict: " + " | ".join(sorted(ours.notes)))
+    if worst == judge.CLEAN and unclear and not entry.open and sure:
+        return Difference("unclear", f"verdict: {' | '.join(sorted(ours.notes))}: {where}")
     surely = {name for name, verdict in found.items() if verdict == judge.VULNERABLE}
     perhaps = {name for name, verdict in possible.items() if verdict >= judge.MAYBE}
     if worst == judge.VULNERABLE and not entry.open and not ours.cut and (not surely <= ours.ids or not ours.ids <= perhaps):
@@ -175,56 +177,70 @@ def compare(case, ours, truth, others, stats):
     differences = []
     records = judge.parse(case.records)
     for index, (record, message) in enumerate(zip(records, ours["records"], strict=True)):
-        if (record is None) != bool(message):
-            said = f"ours refuses: {message}" if message else "theirs refuses"
-            differences.append(Difference("record", f"{said}: record {index}"))
-    # Those that ours has left out are not compared.
-    records = [None if message else record for record, message in zip(records, ours["records"], strict=True)]
+        if record is None and not message:
+            differences.append(Difference("record", f"theirs refuses, ours reads: record {index}"))
+    odd = {record["id"] for record, message in zip(records, ours["records"], strict=True) if record and message}
+    # What a record is about that nobody can read, nobody knows.
+    all_read = None not in records
     names = collections.Counter(name for record in records if record for name in {record["id"], *(record.get("aliases") or [])})
     joined = any(count > 1 for count in names.values())
 
-    mine = {item_of(*item[:3]) for item in ours["items"]}
+    certainty = collections.defaultdict(set)
+    for item in ours["items"]:
+        certainty[item_of(*item[:3])].add(item[3])
     findings = collections.defaultdict(Found)
     for status, ecosystem, name, text, number, note in ours["findings"]:
         findings[item_of(ecosystem, name, text)].add(status, number, note)
-    # What is named and not read has lines of its own.
-    spare = len(ours["unchecked"]) - len(truth.unknown)
+    # What is named and not read has lines of its own, or is of an ecosystem of which the table has nothing.
+    unchecked = [f"{why}: {what}"[:200] for what, why in ours["unchecked"]]
+    unchecked += [name_of(place) for place in certainty if findings[place].statuses == {"unchecked"}]
+    spare = len(unchecked) - len(truth.unknown)
     if any(why == "names no packages" for _, why in ours["unchecked"]):
         spare = len(truth.entries)  # which says of the whole input that it was not read
     if spare < 0:
-        differences.append(Difference("missing", f"not to be looked up, and left out: {truth.unknown}; ours says of {ours['unchecked']}"))
+        differences.append(Difference("missing", f"not to be looked up, and left out: {truth.unknown}; ours says of {unchecked}"))
     expected, absent = set(), set()
-    for entry in set(truth.entries):
+    entries = {item_of(entry.ecosystem, entry.name, entry.version): entry
+               for entry in sorted(truth.entries, key=lambda entry: entry.open)}
+    for place, entry in entries.items():
         stats["packages"] += 1
-        places = [item_of(entry.ecosystem, name, entry.version) for name in (entry.name, *entry.others)]
+        names = ((entry.name, entry.version), *entry.others)
+        places = [item_of(entry.ecosystem, *name) for name in names]
         expected.update(places)
-        if mine.isdisjoint(places):
-            absent.add(places[0])
+        if (place[0], "") in certainty and place not in certainty:
+            # Named without the version, and so unclear against every advisory.
+            expected.add((place[0], ""))
+            stats["unclear"] += 1
+            differences.append(Difference("unclear", f"no version: theirs {name_of(place)}"))
             continue
-        verdicts = [judge.judge(others.orders, records, entry, name) for name in (entry.name, *entry.others)]
+        if certainty.keys().isdisjoint(places):
+            absent.add(place)
+            continue
+        verdicts = [judge.judge(others.orders, records, odd, entry.ecosystem, *name) for name in names]
         stats["vulnerable"] += judge.VULNERABLE in verdicts[0].values()
         possible = {name: max(one.get(name, judge.CLEAN) for one in verdicts) for one in verdicts for name in one}
         found = Found()
-        for place in places:
-            found.join(findings[place])
+        for one in places:
+            found.join(findings[one])
         found.cut |= joined
-        difference = of_verdicts(entry, verdicts[0], possible, found)
+        difference = of_verdicts(entry, verdicts[0], possible, found, all_read)
         if difference is not None:
             stats["unclear"] += difference.kind == "unclear"
             differences.append(difference)
-    instead = sorted(name_of(place) for place in mine - expected)
+    # What a package may be rather than what the file names is no package more.
+    instead = {place for place in certainty if "certain" in certainty[place] and findings[place].statuses != {"unchecked"}} - expected
+    named = sorted(name_of(place) for place in instead)
     for place in sorted(absent):
         if spare > 0:
             spare -= 1
             stats["unclear"] += 1
-            whys = sorted(f"{why}: {what}"[:200] for what, why in ours["unchecked"])
-            differences.append(Difference("unclear", f"unchecked: {' | '.join(whys)}: theirs {name_of(place)}"))
+            differences.append(Difference("unclear", f"unchecked: {' | '.join(sorted(unchecked))}: theirs {name_of(place)}"))
         else:
-            differences.append(Difference("missing", f"{name_of(place)}; ours has instead {instead}"))
-    for place in instead:
-        differences.append(Difference("extra", f"{place}; theirs has instead {sorted(name_of(one) for one in absent)}"))
+            differences.append(Difference("missing", f"{name_of(place)}; ours has instead {named}"))
+    for name in named:
+        differences.append(Difference("extra", f"{name}; theirs has instead {sorted(name_of(one) for one in absent)}"))
     if case.format == "requirements":
-        differences += of_pip_audit(case, mine)
+        differences += of_pip_audit(case, set(certainty))
     return differences
 
 

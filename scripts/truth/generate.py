@@ -319,7 +319,7 @@ def purl(rng, ecosystem, name, text, odd=False):
                                  "".join("%" + f"{ord(c):02X}" if c in " &=?#%+" or (c in "@/:" and rng.random() < 0.5) else c for c in value)
                                  for key, value in qualifiers)
     if rng.random() < 0.1:
-        result += "#" + one(rng, "sub/path", "v5", "a%20b", "/x/../y")
+        result += "#" + one(rng, "sub/path", "v5", "a%20b", "/x/y/" if rng.random() < 0.9 else "x/../y")
     return result
 
 
@@ -796,8 +796,8 @@ def dpkg_case(rng):
             fields.append(f"Source: {source}" + (f" ({debian(rng)})" if rng.random() < 0.4 else ""))
         elif source == "linux" and rng.random() < 0.7:
             name = f"linux-image-{i}-amd64"
-            fields.append(f"Source: linux-signed-amd64 ({text}+1)")
-            fields[1] = f"Version: {text}"
+            upstream, hyphen, revision = text.rpartition("-")
+            fields.append(f"Source: linux-signed-amd64 ({upstream}+{revision})" if hyphen else f"Source: linux-signed-amd64 ({text}+1)")
         if status.endswith("triggers-awaited"):
             fields.append("Triggers-Awaited: linux")
         if status.endswith("triggers-pending"):

@@ -4,6 +4,7 @@ orders of versions: packaging's, npm's semver, dpkg's own Dpkg::Version.
 
 import functools
 import json
+import re
 import subprocess
 
 from packaging.version import InvalidVersion
@@ -43,6 +44,8 @@ class Orders:
                 a = PypiVersion(a.public)
             return (a > b) - (a < b)
         if ecosystem in ("npm", "crates.io", "Go"):
+            # Ours also takes versions of one or two numbers.
+            text, bound = (one + ".0" * (2 - one.count(".")) if re.fullmatch(r"v?\d+(\.\d+)?", one) else one for one in (text, bound))
             return {"<": -1, "=": 0, ">": 1}.get(self.npm.ask({"pair": [text, bound]}))
         if any(c in text + bound for c in "\t\n") or not text or not bound:
             return None
@@ -73,15 +76,24 @@ def in_range(orders, ecosystem, text, events):
             raise LookupError
         return found
 
-    def before(a, b):
-        """The order of events. What ends at a version ends before what begins there; what is last affected there ends after it."""
-        if a[1] == "0" or b[1] == "0":
-            order = (b[1] == "0") - (a[1] == "0")
-        else:
-            order = compare(a[1], b[1])
-        rank = {"fixed": 0, "introduced": 1, "last_affected": 2}
-        return order or rank[a[0]] - rank[b[0]]
+    def order_of(a, b):
+        """Of events by version; "0" is introduced before every one."""
+        first, second = (event == ("introduced", "0") for event in (a, b))
+        return second - first if first or second else compare(a[1], b[1])
 
+    def evaluated(text, ranks):
+        vulnerable = False
+        for kind, bound in sorted(others, key=functools.cmp_to_key(lambda a, b: order_of(a, b) or ranks[a[0]] - ranks[b[0]])):
+            if kind == "introduced" and (bound == "0" or compare(text, bound) >= 0):
+                vulnerable = True
+            elif kind == "fixed" and compare(text, bound) >= 0:
+                vulnerable = False
+            elif kind == "last_affected" and compare(text, bound) > 0:
+                vulnerable = False
+        return vulnerable
+
+    # The schema leaves open how events of one version are sorted.
+    fixed_first, introduced_first = {"fixed": 0, "introduced": 1, "last_affected": 2}, {"introduced": 0, "fixed": 1, "last_affected": 2}
     try:
         # All bounds must be versions, or the record says more than can be read.
         for kind, bound in others + [limit for limit in limits if limit[1] != "*"]:
@@ -90,17 +102,19 @@ def in_range(orders, ecosystem, text, events):
         compare(text, text)
         if limits and not any(bound == "*" or compare(text, bound) < 0 for _, bound in limits):
             return CLEAN
-        vulnerable = False
-        for kind, bound in sorted(others, key=functools.cmp_to_key(before)):
-            if kind == "introduced" and (bound == "0" or compare(text, bound) >= 0):
-                vulnerable = True
-            elif kind == "fixed" and compare(text, bound) >= 0:
-                vulnerable = False
-            elif kind == "last_affected" and compare(text, bound) > 0:
-                vulnerable = False
-        return VULNERABLE if vulnerable else CLEAN
+        vulnerable = evaluated(text, fixed_first)
+        if vulnerable != evaluated(text, introduced_first):
+            return UNSURE
+        # A range with such events may be unclear as a whole.
+        open_to_order = any(evaluated(bound, fixed_first) != evaluated(bound, introduced_first) for _, bound in others)
+        return (UNSURE if open_to_order else VULNERABLE) if vulnerable else (MAYBE if open_to_order else CLEAN)
     except LookupError:
         return UNSURE
+
+
+def left_out(verdict):
+    """What to expect of a record that could not be read: its packages are unclear."""
+    return {VULNERABLE: UNSURE, CLEAN: MAYBE}.get(verdict, verdict)
 
 
 def of_affected(orders, ecosystem, text, affected):
@@ -155,24 +169,27 @@ def parse(records):
     return read
 
 
-def judge(orders, records, entry, package):
-    """The verdict of every record that is about the package in the entry's version: id -> verdict. Records are those of `parse`."""
+def judge(orders, records, odd, ecosystem, name, version):
+    """The verdict of every record that is about the package: id -> verdict. Records are those of `parse`; of those with an id in
+    `odd` ours has left one out."""
     copies = {}
     for value in records:
         if value is not None:
             copies.setdefault(value["id"], []).append(value)
     found = {}
-    for name, values in copies.items():
+    for record_id, values in copies.items():
         values.sort(key=lambda value: value["modified"])
         newest = values[-1]
-        verdicts = [of_record(orders, value, entry, package) for value in values]
+        verdicts = [of_record(orders, value, ecosystem, name, version) for value in values]
         if newest.get("withdrawn") or all(verdict is None for verdict in verdicts):
             continue
-        found[name] = max(verdicts[-1] or CLEAN, MAYBE if max(verdict or CLEAN for verdict in verdicts) > CLEAN else CLEAN)
+        found[record_id] = max(verdicts[-1] or CLEAN, MAYBE if max(verdict or CLEAN for verdict in verdicts) > CLEAN else CLEAN)
+        if record_id in odd:
+            found[record_id] = left_out(found[record_id])
     return found
 
 
-def of_record(orders, record, entry, name):
+def of_record(orders, record, ecosystem, name, version):
     """The verdict of one record, or None if it is about other packages."""
     found = None
     for affected in record.get("affected") or []:
@@ -180,14 +197,14 @@ def of_record(orders, record, entry, name):
         if not package:
             continue
         # The versions of Ubuntu Pro are those of the release, with later fixes.
-        ecosystem = package["ecosystem"].replace("Ubuntu:Pro:", "Ubuntu:")
-        if key(ecosystem, package["name"]) != key(entry.ecosystem, name):
+        of_release = package["ecosystem"].replace("Ubuntu:Pro:", "Ubuntu:")
+        if key(of_release, package["name"]) != key(ecosystem, name):
             continue
         try:
-            verdict = of_affected(orders, entry.ecosystem, entry.version, affected)
+            verdict = of_affected(orders, ecosystem, version, affected)
         except (Refused, KeyError, TypeError, AttributeError):
             verdict = UNSURE
-        if ecosystem != package["ecosystem"] and verdict == VULNERABLE:
+        if of_release != package["ecosystem"] and verdict == VULNERABLE:
             verdict = MAYBE
         found = max(found or CLEAN, verdict)
     return found

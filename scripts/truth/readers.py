@@ -35,7 +35,8 @@ class Entry:
     ecosystem: str
     name: str
     version: str | None  # None: the file does not say one
-    # Whether the file leaves open which package is meant, so that "unclear" is right as well. It may be one of these names, too.
+    # Whether the file leaves open which package is meant, so that "unclear" is right as well. It may be one of these, too:
+    # (name, version).
     open: bool = False
     others: tuple = ()
 
@@ -63,13 +64,18 @@ def key(ecosystem, name):
 ECOSYSTEMS = {"pypi": "PyPI", "npm": "npm", "cargo": "crates.io", "golang": "Go"}
 
 
-def of_purl(url, truth, writer=""):
+def of_source(text):
+    """The source's version for a binary package's: a rebuild alone adds +b and a number."""
+    return re.sub(r"\+b\d+$", "", text) if text else text
+
+
+def of_purl(url, truth):
     """Adds what a packageurl.PackageURL names."""
     space = url.namespace or ""
     name = f"{space}/{url.name}" if space and url.type != "pypi" and url.type != "cargo" else url.name
     if url.type == "golang" and url.subpath:
         # Some tools write the end of a module's path so, and others a package's place in the module.
-        truth.entries.append(Entry("Go", f"{name}/{url.subpath}", url.version, open=True, others=(name,)))
+        truth.entries.append(Entry("Go", f"{name}/{url.subpath}", url.version, open=True, others=((name, url.version),)))
         return
     if url.type in ECOSYSTEMS:
         truth.entries.append(Entry(ECOSYSTEMS[url.type], name, url.version))
@@ -85,7 +91,7 @@ def of_purl(url, truth, writer=""):
     text = f"{epoch}:{url.version}" if epoch and url.version and ":" not in url.version else url.version
     source, _, source_text = url.qualifiers.get("upstream", "").partition("@")
     # Without `upstream` it may be a binary package of any source.
-    truth.entries.append(Entry(ecosystem, source or url.name, source_text or text, open=not source))
+    truth.entries.append(Entry(ecosystem, source or url.name, source_text or of_source(text), open=not source))
 
 
 @functools.lru_cache(maxsize=100000)
@@ -150,8 +156,8 @@ def of_spdx(document):
                   if relation.relationship_type == RelationshipType.DESCRIBED_BY}
     truth = Truth()
     for package in document.packages:
-        urls = [reference.locator for reference in package.external_references
-                if reference.reference_type.rpartition("/")[2] == "purl"]
+        urls = [reference.locator.strip() for reference in package.external_references
+                if reference.reference_type.strip().rpartition("/")[2] == "purl"]
         for text in urls:
             try:
                 of_purl(parsed_purl(text), truth)
@@ -176,15 +182,19 @@ def read_spdx_json(case):
 def read_spdx_tag_value(case):
     from spdx_tools.spdx.parser.tagvalue.parser import Parser
 
+    # As its parse_from_file opens it: with universal line ends.
+    text = utf8(case.content).replace("\r\n", "\n").replace("\r", "\n")
     try:
-        # As its parse_from_file opens it: with universal line ends.
         with contextlib.redirect_stderr(io.StringIO()):
             parser = Parser()
-        return of_spdx(parser.parse(utf8(case.content).replace("\r\n", "\n").replace("\r", "\n")))
+        return of_spdx(parser.parse(text))
     except Refused:
         raise
     except Exception as error:
-        raise Refused(f"{type(error).__name__}: {getattr(error, 'messages', error)}") from error
+        message = f"{type(error).__name__}: {getattr(error, 'messages', error)}"
+        if found := re.search(r"Unknown tag provided in line (\d+)", message):
+            message = f"not understood: {text.splitlines()[int(found[1]) - 1]}"
+        raise Refused(message) from error
 
 
 # Python.
@@ -263,10 +273,10 @@ def read_metadata(case):
     """As importlib.metadata reads an installed package: the message that email finds."""
     # It decodes with the error handler that keeps odd bytes.
     message = email.message_from_string(case.content.decode("utf-8", errors="surrogateescape").replace("\r\n", "\n"))
-    name, text = message["Name"], message["Version"]
-    if not name or not text or not name.strip() or not text.strip():
+    name, text = (" ".join(str(message[field] or "").split()) for field in ("Name", "Version"))
+    if not name or not text:
         raise Refused("no name or no version")
-    return Truth([Entry("PyPI", " ".join(name.split()), " ".join(text.split()))])
+    return Truth([Entry("PyPI", name, text)])
 
 
 def toml(content):
@@ -372,18 +382,21 @@ def read_dpkg_status(case):
         with open(os.path.join(folder, "status"), "wb") as file:
             file.write(case.content)
         done = subprocess.run(["dpkg-query", f"--admindir={folder}", "--show",
-                               "--showformat=${db:Status-Status}\\t${source:Package}\\t${source:Version}\\n"],
+                               "--showformat=${db:Status-Status}\\t${source:Package}\\t${source:Version}\\t${Version}\\n"],
                               capture_output=True, check=False, env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]})
     if done.returncode != 0:
         raise Refused(done.stderr.decode(errors="replace").strip().replace(folder, ""))
     truth = Truth()
     for line in done.stdout.decode(errors="replace").splitlines():
-        status, source, text = line.split("\t")
+        status, source, text, own = line.split("\t")
         if status in ("not-installed", "config-files", "half-installed"):
             continue
-        # A signed kernel is that of the source from which the signed one was made.
         signed = SIGNED.fullmatch(source)
-        truth.entries.append(Entry(case.distribution, signed[1] if signed else source, text, open=bool(signed), others=(source,)))
+        if signed:
+            # A signed kernel has the version of the source that was signed, and is of one with a plus in its version.
+            truth.entries.append(Entry(case.distribution, signed[1], of_source(own), open=True, others=((source, text), (signed[1], text))))
+        else:
+            truth.entries.append(Entry(case.distribution, source, of_source(text) if text == own else text))
     return truth
 
 
