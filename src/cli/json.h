@@ -7,11 +7,11 @@
 
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
+#include "src/base/utf8.h"
 
 namespace shoal::cli {
 
-// Whether the bytes are valid UTF-8 (RFC 3629: no overlong forms, surrogates, or beyond U+10FFFF).
-bool IsUtf8(BytesView bytes);
+using shoal::IsUtf8;
 
 // One JSON object (RFC 8259) on one line, member by member.
 class JsonObject {
