@@ -388,7 +388,10 @@ def read_dpkg_status(case):
         raise Refused(done.stderr.decode(errors="replace").strip().replace(folder, ""))
     truth = Truth()
     for line in done.stdout.decode(errors="replace").splitlines():
-        status, source, text, own = line.split("\t")
+        fields = line.split("\t")
+        if len(fields) != 4:
+            raise Refused("a field of several lines")
+        status, source, text, own = fields
         if status in ("not-installed", "config-files", "half-installed"):
             continue
         signed = SIGNED.fullmatch(source)

@@ -7,9 +7,9 @@
 //         with one line of JSON: what a file of that name names, and what is found for it in a
 //         table of the records of which each takes at most MAX_BYTES:
 //         {"failed": "why the file is refused",
-//          "items": [[ecosystem, name, version]..], "unchecked": [[what, why]..], "own": count,
-//          "records": ["" or why one is refused..],
-//          "findings": [[status, ecosystem, name, version, id, note]..]}
+//          "items": [[ecosystem, name, version, certainty]..], "unchecked": [[what, why]..], "own":
+//          count, "records": ["" or why one is refused..], "findings": [[status, ecosystem, name,
+//          version, id, note]..]}
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -41,6 +41,12 @@ std::string Compared(const std::vector<std::string>& words) {
   if (!a.has_value() || !b.has_value()) return "none";
   const int compared = Compare(*a, *b);
   return compared < 0 ? "<" : compared > 0 ? ">" : "=";
+}
+
+std::string NameOf(Certainty certainty) {
+  return certainty == Certainty::kCertain    ? "certain"
+         : certainty == Certainty::kDoubtful ? "doubtful"
+                                             : "possible";
 }
 
 absl::StatusOr<boost::json::array> Found(const Inventory& inventory,
@@ -79,15 +85,19 @@ boost::json::object Audited(const std::string& name, const Distribution& distrib
   }
   boost::json::array items, unchecked, refused;
   for (const Item& item : inventory.items) {
-    items.push_back(boost::json::array{item.ecosystem, item.name, item.version});
+    items.push_back(
+        boost::json::array{item.ecosystem, item.name, item.version, NameOf(item.certainty)});
   }
   for (const Unchecked& what : inventory.unchecked) {
     unchecked.push_back(boost::json::array{what.what, what.why});
   }
   OsvRecords records;
   for (size_t i = 1; i < contents.size(); ++i) {
-    const absl::Status added = records.Add(contents[i], absl::StrCat("record ", i - 1));
+    const std::string source = absl::StrCat("record ", i - 1);
+    const absl::Status added = records.Add(contents[i], source);
     refused.emplace_back(std::string(added.message()));
+    // As `table build` does without --strict.
+    if (!added.ok()) records.Add(contents[i], source, OsvRecords::Odd::kLeaveOut).IgnoreError();
   }
   const absl::StatusOr<table::RecordSet> table = records.Finish(max_bytes);
   absl::StatusOr<boost::json::array> findings =
