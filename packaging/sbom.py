@@ -27,7 +27,9 @@ def _installed(package):
 
 def _debian(package):
     name, number, architecture, source, source_version = _installed(package)
-    purl = f"pkg:deb/debian/{urllib.parse.quote(name)}@{urllib.parse.quote(number)}?arch={architecture}&distro=debian-12"
+    # Advisories are about source packages: without `upstream` a reader cannot tell that there is none of another name.
+    upstream = urllib.parse.quote(f"{source}@{source_version}", safe="")
+    purl = f"pkg:deb/debian/{urllib.parse.quote(name)}@{urllib.parse.quote(number)}?arch={architecture}&distro=debian-12&upstream={upstream}"
     return {
         "type": "library", "bom-ref": purl, "name": name, "version": number, "purl": purl,
         "properties": [{"name": "debian:source", "value": f"{source} {source_version}"}],

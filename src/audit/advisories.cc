@@ -11,7 +11,7 @@
 namespace shoal::audit {
 namespace {
 
-constexpr uint8_t kPackageFormat = 1, kCoverageFormat = 2;
+constexpr uint8_t kPackageFormat = 1, kCoverageFormat = 2, kIncompleteCoverageFormat = 3;
 // What Fit needs for a package of which nothing but the number of advisories is said.
 constexpr size_t kLeastBytes = 16;
 
@@ -152,9 +152,9 @@ std::optional<Parsed> Parse(Order order, const Interval& interval) {
 }
 
 bool Holds(const Parsed& parsed, const Version& version) {
-  if (parsed.from.has_value() && Compare(version, *parsed.from) < 0) return false;
+  if (parsed.from.has_value() && CompareWithBound(version, *parsed.from) < 0) return false;
   if (!parsed.to.has_value()) return true;
-  const int order = Compare(version, *parsed.to);
+  const int order = CompareWithBound(version, *parsed.to);
   return order < 0 || (order == 0 && parsed.interval->to_is_affected);
 }
 
@@ -162,6 +162,11 @@ bool IsEmpty(const Parsed& parsed) {
   if (!parsed.to.has_value() || !parsed.from.has_value()) return false;
   const int order = Compare(*parsed.from, *parsed.to);
   return order > 0 || (order == 0 && !parsed.interval->to_is_affected);
+}
+
+bool HasLocalEnd(const Parsed& parsed) {
+  return (parsed.from.has_value() && parsed.from->is_local()) ||
+         (parsed.to.has_value() && parsed.to->is_local());
 }
 
 // Whether `a` ends before `b`.
@@ -199,10 +204,11 @@ Bytes Encode(const PackageAdvisories& package) {
 
 Bytes Encode(const Coverage& coverage) {
   Writer out;
-  out.Number(kCoverageFormat);
+  out.Number(coverage.unread > 0 ? kIncompleteCoverageFormat : kCoverageFormat);
   out.Number(coverage.advisories);
   out.Number(coverage.packages);
   out.Text(coverage.modified);
+  if (coverage.unread > 0) out.Number(coverage.unread);
   return out.Take();
 }
 
@@ -235,13 +241,18 @@ absl::StatusOr<PackageAdvisories> DecodePackage(BytesView value) {
 
 absl::StatusOr<Coverage> DecodeCoverage(BytesView value) {
   Reader in(value);
-  if (in.Number() != kCoverageFormat) {
+  const uint64_t format = in.Number();
+  if (format != kCoverageFormat && format != kIncompleteCoverageFormat) {
     return Malformed("it is not an ecosystem's, or of a later version");
   }
   Coverage coverage;
   coverage.advisories = in.Number();
   coverage.packages = in.Number();
   coverage.modified = in.Text(64);
+  if (format == kIncompleteCoverageFormat) {
+    coverage.unread = in.Number();
+    if (coverage.unread == 0) return Malformed("it counts no records that could not be read");
+  }
   if (!in.done()) return Malformed("a part of it does not fit");
   return coverage;
 }
@@ -249,12 +260,15 @@ absl::StatusOr<Coverage> DecodeCoverage(BytesView value) {
 Affected Union(Order order, const std::vector<const Affected*>& parts) {
   Affected all;
   std::vector<Parsed> intervals;
+  std::vector<Interval> apart;
   for (const Affected* part : parts) {
     all.unclear |= part->unclear;
     for (const Interval& interval : part->intervals) {
       std::optional<Parsed> parsed = Parse(order, interval);
       if (!parsed.has_value()) {
         all.unclear = true;
+      } else if (HasLocalEnd(*parsed)) {
+        if (std::ranges::find(apart, interval) == apart.end()) apart.push_back(interval);
       } else if (!IsEmpty(*parsed)) {
         intervals.push_back(*std::move(parsed));
       }
@@ -300,6 +314,7 @@ Affected Union(Order order, const std::vector<const Affected*>& parts) {
   std::sort(all.versions.begin(), all.versions.end());
   all.versions.erase(std::unique(all.versions.begin(), all.versions.end()), all.versions.end());
   all.intervals = std::move(owned);
+  all.intervals.insert(all.intervals.end(), apart.begin(), apart.end());
   return all;
 }
 
@@ -349,7 +364,7 @@ Judgement Judge(Order order, absl::string_view version, const Affected& affected
     if (text == version) return {.verdict = Verdict::kAffected, .fixed = ""};
     if (!parsed.has_value()) continue;
     const std::optional<Version> single = Version::Parse(order, text);
-    if (single.has_value() && Compare(*single, *parsed) == 0) {
+    if (single.has_value() && CompareWithBound(*parsed, *single) == 0) {
       return {.verdict = Verdict::kAffected, .fixed = ""};
     }
   }

@@ -24,7 +24,8 @@
 // last one affected.
 //
 // A value of an ecosystem: 2, the count of advisories, the count of packages, and a text: the time
-// of the newest change of any advisory, as OSV has it.
+// of the newest change of any advisory, as OSV has it. Or 3, the same, and the count of records
+// that could not be read, which is not 0.
 #ifndef SHOAL_SRC_AUDIT_ADVISORIES_H_
 #define SHOAL_SRC_AUDIT_ADVISORIES_H_
 
@@ -79,6 +80,9 @@ struct Coverage {
   uint64_t advisories = 0;
   uint64_t packages = 0;
   std::string modified;
+  // Records that could not be read, and of which nobody knows about which packages they are: any
+  // package of the ecosystem may have an advisory that the table lacks.
+  uint64_t unread = 0;
   bool operator==(const Coverage&) const = default;
 };
 
@@ -94,7 +98,8 @@ absl::StatusOr<PackageAdvisories> DecodePackage(BytesView value);
 absl::StatusOr<Coverage> DecodeCoverage(BytesView value);
 
 // The union: intervals rising and apart from each other, and no single version that lies in one of
-// them. Intervals that cannot be read in this order make it unclear.
+// them. Intervals that cannot be read in this order make it unclear. Those with a local label at an
+// end follow, each as it is: such an end takes more of a version into account than others do.
 Affected Union(Order order, const std::vector<const Affected*>& parts);
 
 // The advisories of a package, the most important first, in at most `max_bytes`: as many are listed
@@ -112,7 +117,8 @@ struct Judgement {
   std::string fixed;
 };
 // Whether a version is affected. Unclear: the version, or what it would have to be compared with,
-// is none in this order.
+// is none in this order. What an advisory says of "1.13.0" it says of "1.13.0+cu117", too, which
+// nobody could name otherwise (CompareWithBound).
 Judgement Judge(Order order, absl::string_view version, const Affected& affected);
 
 }  // namespace shoal::audit

@@ -36,6 +36,10 @@ TEST(AdvisoriesTest, ValuesAreReadAsTheyWereWritten) {
   EXPECT_EQ(*DecodePackage(Encode(PackageAdvisories{})), PackageAdvisories{});
   const Coverage coverage = {.advisories = 300, .packages = 7, .modified = "2021-03-08T16:02:43Z"};
   EXPECT_EQ(*DecodeCoverage(Encode(coverage)), coverage);
+  Coverage incomplete = coverage;
+  incomplete.unread = 2;
+  EXPECT_EQ(*DecodeCoverage(Encode(incomplete)), incomplete);
+  EXPECT_NE(Encode(incomplete), Encode(coverage));
 }
 
 // One value has one encoding, so that what was signed is what was meant.
@@ -63,6 +67,9 @@ TEST(AdvisoriesTest, OtherBytesAreRefused) {
   EXPECT_FALSE(DecodePackage(Bytes{1, 0, 1, 1, 'x', 0, 0, 1, 1, 0, 0, 0}).ok());
   // Counts beyond what is there.
   EXPECT_FALSE(DecodePackage(Bytes{1, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F}).ok());
+  // No record that could not be read has no encoding of its own.
+  EXPECT_THAT(DecodeCoverage(Bytes{3, 1, 1, 0, 0}).status(),
+              StatusIs(absl::StatusCode::kDataLoss, "counts no records"));
   // Zero more, and still a rest.
   EXPECT_FALSE(DecodePackage(Bytes{1, 0, 0, 0, 1, 0, 0}).ok());
 }
@@ -106,6 +113,41 @@ TEST(AdvisoriesTest, AVersionIsJudged) {
   EXPECT_EQ(judge("1.5", Of({Between("x", "2"), Below("2")})), Verdict::kAffected);
   EXPECT_EQ(Judge(Order::kPep440, "0.1", affected).fixed, "1.0");
   EXPECT_EQ(Judge(Order::kPep440, "2.5", affected).fixed, "") << "the last one affected is no fix";
+}
+
+// PEP 440: a bound without a local label ignores the candidate's. What a vendor builds from an
+// affected version is affected.
+TEST(AdvisoriesTest, LocalLabelsAreOfTheirVersion) {
+  const auto judge = [](absl::string_view version, const Affected& affected) {
+    return Judge(Order::kPep440, version, affected).verdict;
+  };
+  const Affected last = Of({{.from = {}, .to = "1.13.0", .to_is_affected = true}});
+  const Affected fixed = Of({Between("1.13.0", "1.13.1")}), listed = Of({}, {"2.1.0"});
+  const Affected of_vendor = Of({Between("1.13.0+a.1", "1.13.0+a.3")}, {"2.1.0+a"});
+  for (const auto& [version, affected] : {std::pair("1.13.0+cu117", last),
+                                          {"1.12+x", last},
+                                          {"1.13.0+cu117", fixed},
+                                          {"2.1.0+cpu", listed},
+                                          {"2.1+cpu", listed},
+                                          {"1.13.0+a.2", of_vendor},
+                                          {"2.1.0+a", of_vendor}}) {
+    EXPECT_EQ(judge(version, affected), Verdict::kAffected) << version;
+    EXPECT_EQ(judge(version, Joined(affected)), Verdict::kAffected) << version;
+  }
+  for (const auto& [version, affected] : {std::pair("1.13.1+cu117", last),
+                                          {"1.13.1+cu117", fixed},
+                                          {"2.1.1+cpu", listed},
+                                          {"1.13.0+a.3", of_vendor},
+                                          {"1.13.0", of_vendor},
+                                          {"2.1.0", of_vendor}}) {
+    EXPECT_EQ(judge(version, affected), Verdict::kNotAffected) << version;
+  }
+  // Joined with a range that ends at a local label, one that ends before it would lose what it says
+  // of other labels.
+  const Affected both =
+      Of({{.from = {}, .to = "1.0", .to_is_affected = true}, Between("0.5", "1.0+b")});
+  EXPECT_EQ(judge("1.0+c", both), Verdict::kAffected);
+  EXPECT_EQ(judge("1.0+c", Joined(both)), Verdict::kAffected);
 }
 
 // The verdict must not depend on what fits.

@@ -1,13 +1,15 @@
-// How the readers of single formats hand on what they find. Used by inventory.cc, lock_files.cc and
-// sbom.cc alone.
+// How the readers of single formats hand on what they find. Used by the sources of this library
+// alone.
 #ifndef SHOAL_SRC_AUDIT_COLLECTOR_H_
 #define SHOAL_SRC_AUDIT_COLLECTOR_H_
 
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "src/audit/inventory.h"
+#include "src/audit/json.h"
 
 namespace shoal::audit {
 
@@ -22,7 +24,8 @@ class Collector {
 
   // A package. What has no name that a package can have is unchecked. An empty version is one that
   // the file does not say. RESOURCE_EXHAUSTED beyond kMaxItems, as Skip.
-  absl::Status Add(absl::string_view ecosystem, absl::string_view name, absl::string_view version);
+  absl::Status Add(absl::string_view ecosystem, absl::string_view name, absl::string_view version,
+                   Certainty certainty = Certainty::kCertain, absl::string_view doubt = "");
   // Something that cannot be looked up.
   absl::Status Skip(absl::string_view what, absl::string_view why);
   void Own() { ++inventory_.own; }
@@ -37,6 +40,35 @@ class Collector {
   const Distribution& distribution_;
   Inventory& inventory_;
 };
+
+// Why what a format has not, as far as is known here, is unchecked: it may name packages.
+inline constexpr absl::string_view kUnknownPart = "is a part of the file that is not known here";
+// Marks the members of an object as unchecked that are not among `known`: "OF.MEMBER".
+absl::Status SkipUnknown(const JsonView& object, std::span<const absl::string_view> known,
+                         absl::string_view of, Collector& collector);
+
+// A Debian package as a file names it.
+struct DebianPackage {
+  std::string name, version;
+  // Its source package and that one's version. What is empty is the same as the package's own, if
+  // `source_is_known`; else nobody knows.
+  std::string source, source_version;
+  bool source_is_known = true;
+};
+// Adds the source packages that it is made of, which advisories are about. Those of a signed copy
+// ("linux-signed-amd64") are that source and the one that was signed ("linux").
+absl::Status AddDebian(absl::string_view distribution, const DebianPackage& package,
+                       Collector& collector);
+
+// "name (version)", as the field Source of a Debian package has them; version may be missing.
+// False for anything else.
+bool ReadSourceField(absl::string_view field, DebianPackage& package);
+
+// Whether a file of this name in a directory is read; what is in it says the format.
+bool IsKnownName(absl::string_view path);
+absl::string_view BaseName(absl::string_view path);
+absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
+                               Inventory& inventory);
 
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector);
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -54,12 +55,13 @@ Audit::Audit(const Inventory& inventory, size_t max_findings)
   for (const Item& item : inventory.items) {
     const auto key = PackageKey(item.ecosystem, item.name);
     SHOAL_CHECK(key.ok() && OrderOf(item.ecosystem).has_value());  // else the reader skips it
-    Finding& subject = subjects_[{*key, item.version}];
-    subject.ecosystem = item.ecosystem;
-    subject.package = item.name;
-    subject.version = item.version;
-    if (std::ranges::find(subject.files, item.file) == subject.files.end()) {
-      subject.files.push_back(item.file);
+    About& about = subjects_[{*key, item.version, item.certainty}];
+    about.finding.ecosystem = item.ecosystem;
+    about.finding.package = item.name;
+    about.finding.version = item.version;
+    about.doubt = item.doubt;
+    if (std::ranges::find(about.finding.files, item.file) == about.finding.files.end()) {
+      about.finding.files.push_back(item.file);
     }
     keys.insert(*key);
     keys.insert(item.ecosystem);
@@ -133,30 +135,62 @@ absl::Status Audit::Judge(const Finding& about, const PackageAdvisories& package
   return absl::OkStatus();
 }
 
+absl::Status Audit::JudgeSubject(const Subject& subject, const About& about,
+                                 std::vector<Finding>& findings) const {
+  const auto add = [&](Finding::Status status, std::string note) {
+    Finding finding = about.finding;
+    finding.status = status;
+    finding.note = std::move(note);
+    findings.push_back(std::move(finding));
+  };
+  const std::string& ecosystem = about.finding.ecosystem;
+  const auto answer = answers_.find(subject.key);
+  if (unknown_.contains(subject.key) || unknown_.contains(ecosystem)) {
+    add(Finding::Status::kUnclear,
+        "its row of the table is full, and may lack it until the next term");
+    return absl::OkStatus();
+  }
+  if (answer == answers_.end() || !answers_.contains(ecosystem)) {
+    add(Finding::Status::kUnverified, "no answer that could be verified");
+    return absl::OkStatus();
+  }
+  if (!coverage_.at(ecosystem).has_value()) {
+    add(Finding::Status::kUnchecked, absl::StrCat("the table has no advisories of ", ecosystem));
+    return absl::OkStatus();
+  }
+  const size_t before = findings.size();
+  if (answer->second.has_value()) {
+    SHOAL_RETURN_IF_ERROR(Judge(about.finding, *answer->second, findings));
+  }
+  if (subject.certainty == Certainty::kDoubtful && findings.size() == before) {
+    add(Finding::Status::kUnclear, about.doubt);
+  }
+  if (subject.certainty != Certainty::kPossible) return absl::OkStatus();
+  for (size_t i = before; i < findings.size(); ++i) {
+    findings[i].status = Finding::Status::kUnclear;
+    findings[i].note =
+        absl::StrCat(about.doubt, findings[i].note.empty() ? "" : "; ", findings[i].note);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<Finding>> Audit::Findings() const {
   std::vector<Finding> findings;
-  for (const auto& [place, about] : subjects_) {
-    const auto& [key, version] = place;
-    const auto answer = answers_.find(key);
-    if (unknown_.contains(key) || unknown_.contains(about.ecosystem)) {
-      Finding finding = about;
-      finding.status = Finding::Status::kUnclear;
-      finding.note = "its row of the table is full, and may lack it until the next term";
-      findings.push_back(std::move(finding));
-    } else if (answer == answers_.end() || !answers_.contains(about.ecosystem)) {
-      Finding finding = about;
-      finding.status = Finding::Status::kUnverified;
-      finding.note = "no answer that could be verified";
-      findings.push_back(std::move(finding));
-    } else if (!coverage_.at(about.ecosystem).has_value()) {
-      Finding finding = about;
-      finding.status = Finding::Status::kUnchecked;
-      finding.note = absl::StrCat("the table has no advisories of ", about.ecosystem);
-      findings.push_back(std::move(finding));
-    } else if (answer->second.has_value()) {
-      SHOAL_RETURN_IF_ERROR(Judge(about, *answer->second, findings));
-    }
+  for (const auto& [subject, about] : subjects_) {
+    const bool is_named = subject.certainty == Certainty::kPossible &&
+                          subjects_.contains({subject.key, subject.version, Certainty::kCertain});
+    if (!is_named) SHOAL_RETURN_IF_ERROR(JudgeSubject(subject, about, findings));
     SHOAL_RETURN_IF_ERROR(CheckCount(findings.size(), max_findings_));
+  }
+  for (const auto& [ecosystem, coverage] : coverage_) {
+    if (!coverage.has_value() || coverage->unread == 0) continue;
+    Finding finding;
+    finding.status = Finding::Status::kUnclear;
+    finding.ecosystem = ecosystem;
+    finding.note = absl::StrCat(
+        "the table lacks ", coverage->unread, coverage->unread == 1 ? " record" : " records",
+        " that could not be read when it was built, and that may be about any package");
+    findings.push_back(std::move(finding));
   }
   for (const Unchecked& unchecked : unchecked_) {
     Finding finding;
@@ -172,7 +206,11 @@ absl::StatusOr<std::vector<Finding>> Audit::Findings() const {
 
 Audit::Counts Audit::Count(const std::vector<Finding>& findings) const {
   Counts counts;
-  counts.packages = subjects_.size() + unchecked_.size();
+  std::set<std::pair<absl::string_view, absl::string_view>> named;
+  for (const auto& [subject, about] : subjects_) {
+    if (subject.certainty != Certainty::kPossible) named.emplace(subject.key, subject.version);
+  }
+  counts.packages = named.size() + unchecked_.size();
   // The first status of each package is the worst that it can have beside "unclear".
   std::map<std::pair<std::string, std::string>, Finding::Status> worst;
   for (const Finding& finding : findings) {
@@ -181,8 +219,10 @@ Audit::Counts Audit::Count(const std::vector<Finding>& findings) const {
       continue;
     }
     const auto key = PackageKey(finding.ecosystem, finding.package);
-    const auto [place, is_new] = worst.try_emplace({*key, finding.version}, finding.status);
-    if (!is_new) place->second = std::min(place->second, finding.status);
+    // Of a whole ecosystem: what the table lacks.
+    const std::string place = key.ok() ? *key : finding.ecosystem;
+    const auto [at, is_new] = worst.try_emplace({place, finding.version}, finding.status);
+    if (!is_new) at->second = std::min(at->second, finding.status);
   }
   for (const auto& [place, status] : worst) {
     counts.vulnerable += status == Finding::Status::kVulnerable;

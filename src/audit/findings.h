@@ -23,9 +23,9 @@ namespace shoal::audit {
 struct Finding {
   enum class Status {
     kVulnerable,
-    kUnclear,     // an advisory exists, and whether it is about this version cannot be told; or the
-                  // table has no room to say whether there is one
-    kUnchecked,   // nothing could be asked, or the table does not cover the ecosystem
+    kUnclear,    // an advisory exists, and whether it is about this version cannot be told; or the
+                 // table cannot say whether there is one; or the file does not say of which package
+    kUnchecked,  // nothing could be asked, or the table does not cover the ecosystem
     kUnverified,  // no answer that all parties signed
   };
   Status status = Status::kVulnerable;
@@ -76,14 +76,26 @@ class Audit {
   const std::map<std::string, std::optional<Coverage>>& coverage() const { return coverage_; }
 
  private:
+  // A package in one version, as sure as its files are of that.
+  struct Subject {
+    std::string key, version;
+    Certainty certainty = Certainty::kCertain;
+    auto operator<=>(const Subject&) const = default;
+  };
+  struct About {
+    Finding finding;  // without a status, but with the names and the files
+    std::string doubt;
+  };
+
   absl::Status Judge(const Finding& about, const PackageAdvisories& package,
                      std::vector<Finding>& findings) const;
+  absl::Status JudgeSubject(const Subject& subject, const About& about,
+                            std::vector<Finding>& findings) const;
 
   const size_t max_findings_;
 
   std::vector<Unchecked> unchecked_;
-  // By key and version: a finding without a status, but with the names and the files.
-  std::map<std::pair<std::string, std::string>, Finding> subjects_;
+  std::map<Subject, About> subjects_;
   std::vector<std::string> keys_;
   std::map<std::string, std::optional<Coverage>> coverage_;
   // Of the keys with an answer; nothing: absent.

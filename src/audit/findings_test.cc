@@ -117,6 +117,54 @@ TEST(FindingsTest, WhatIsNotKnownIsSaid) {
   EXPECT_EQ(counts.unchecked, 2u);
 }
 
+// What the file leaves open is not certain, neither as clean nor as vulnerable.
+TEST(FindingsTest, WhatAFileLeavesOpenIsUnclear) {
+  const auto item = [](const std::string& name, const std::string& version, Certainty certainty) {
+    Item of = Of("PyPI", name, version);
+    of.certainty = certainty;
+    of.doubt = "it may be another";
+    return of;
+  };
+  const auto findings = [](std::vector<Item> items) {
+    Audit audit({.items = std::move(items), .unchecked = {}, .own = 0});
+    SHOAL_EXPECT_OK(AnswerAll(Sample(), audit));
+    const std::vector<Finding> found = *audit.Findings();
+    EXPECT_LE(audit.Count(found).packages, 1u);
+    return Lines(found);
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(findings({item("django", "2.5", Certainty::kDoubtful)}),
+            (Texts{"vulnerable PyPI/django 2.5 PYSEC-1 3.0"}));
+  EXPECT_EQ(findings({item("django", "3.0", Certainty::kDoubtful)}),
+            (Texts{"unclear PyPI/django 3.0   it may be another"}));
+  EXPECT_EQ(findings({item("flask", "3.0", Certainty::kDoubtful)}),
+            (Texts{"unclear PyPI/flask 3.0   it may be another"}));
+  EXPECT_EQ(findings({item("flask", "", Certainty::kDoubtful)}),
+            (Texts{"unclear PyPI/flask    it may be another"}));
+  EXPECT_EQ(findings({item("django", "2.5", Certainty::kPossible)}),
+            (Texts{"unclear PyPI/django 2.5 PYSEC-1 3.0 it may be another"}));
+  EXPECT_EQ(findings({item("django", "3.0", Certainty::kPossible)}), Texts{});
+  EXPECT_EQ(findings({item("django", "2.5", Certainty::kPossible),
+                      shoal::audit::Item{
+                          .ecosystem = "PyPI", .name = "django", .version = "2.5", .file = "x"}}),
+            (Texts{"vulnerable PyPI/django 2.5 PYSEC-1 3.0"}));
+}
+
+// Any package may have an advisory that the table lacks.
+TEST(FindingsTest, ATableThatLacksRecordsIsUnclear) {
+  Table table = Sample();
+  table["PyPI"] =
+      Encode(Coverage{.advisories = 18, .packages = 3, .modified = "2021", .unread = 2});
+  Audit audit({.items = {Of("PyPI", "flask", "1.0")}, .unchecked = {}, .own = 0});
+  SHOAL_ASSERT_OK(AnswerAll(table, audit));
+  const std::vector<Finding> findings = *audit.Findings();
+  EXPECT_EQ(Lines(findings), (std::vector<std::string>{
+                                 "unclear PyPI/    the table lacks 2 records that could not be "
+                                 "read when it was built, and that may be about any package"}));
+  EXPECT_EQ(audit.Count(findings).unclear, 1u);
+  EXPECT_EQ(audit.Count(findings).packages, 1u);
+}
+
 TEST(FindingsTest, AKeyWithoutAnAnswerIsUnverified) {
   const Inventory inventory = {.items = {Of("PyPI", "django", "1.9"), Of("PyPI", "flask", "1.0")},
                                .unchecked = {},

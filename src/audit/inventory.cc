@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
+#include <string_view>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -15,6 +16,8 @@
 #include "absl/strings/strip.h"
 #include "src/audit/collector.h"
 #include "src/audit/version.h"
+#include "src/base/bytes.h"
+#include "src/base/printable.h"
 #include "src/base/status_macros.h"
 #include "src/storage/file.h"
 #include "src/table/packages.h"
@@ -69,18 +72,31 @@ absl::Status ParseDpkgStatus(absl::string_view content, Collector& collector) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<table::Package> packages,
                          table::ParseUnpacked(content, collector.file()));
   // Advisories are about source packages, of which several packages are made.
-  std::set<std::pair<std::string, std::string>> sources;
+  Inventory sources;
+  Collector of_sources(collector.file(), known, sources);
   for (const table::Package& package : packages) {
-    const std::pair<absl::string_view, absl::string_view> source =
-        absl::StrSplit(package.source, absl::MaxSplits(' ', 1));
-    absl::string_view version = source.second;
-    const bool has_version =
-        absl::ConsumePrefix(&version, "(") && absl::ConsumeSuffix(&version, ")");
-    sources.emplace(source.first.empty() ? package.name : std::string(source.first),
-                    has_version ? std::string(version) : package.version);
+    DebianPackage debian{
+        .name = package.name, .version = package.version, .source = "", .source_version = ""};
+    if (!package.source.empty() && !ReadSourceField(package.source, debian)) {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(
+          package.name, absl::StrCat("has a source that is not understood: ", package.source)));
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(AddDebian(distribution, debian, of_sources));
   }
-  for (const auto& [name, version] : sources) {
-    SHOAL_RETURN_IF_ERROR(collector.Add(distribution, name, version));
+  const auto order = [](const Item& a, const Item& b) {
+    return std::tie(a.name, a.version, a.ecosystem, a.certainty) <
+           std::tie(b.name, b.version, b.ecosystem, b.certainty);
+  };
+  std::ranges::sort(sources.items, order);
+  const auto same = std::ranges::unique(sources.items);
+  sources.items.erase(same.begin(), same.end());
+  for (const Item& item : sources.items) {
+    SHOAL_RETURN_IF_ERROR(
+        collector.Add(item.ecosystem, item.name, item.version, item.certainty, item.doubt));
+  }
+  for (const Unchecked& unchecked : sources.unchecked) {
+    SHOAL_RETURN_IF_ERROR(collector.Skip(unchecked.what, unchecked.why));
   }
   return absl::OkStatus();
 }
@@ -101,11 +117,45 @@ bool IsArchiveName(absl::string_view text) {
   });
 }
 
+constexpr absl::string_view kNoRequirement = "is no requirement that is understood";
+
+// Whether the text between brackets is names with commas between them, or nothing.
+bool AreExtras(absl::string_view text) {
+  if (absl::StripAsciiWhitespace(text).empty()) return true;
+  const std::vector<absl::string_view> names = absl::StrSplit(text, ',');
+  return std::ranges::all_of(
+      names, [](absl::string_view name) { return IsPythonName(absl::StripAsciiWhitespace(name)); });
+}
+
+// Takes what stands before a version (PEP 440). Empty if it is nothing of that.
+absl::string_view TakeRelation(absl::string_view& clause) {
+  for (const absl::string_view relation : {"===", "==", "~=", "!=", "<=", ">=", "<", ">"}) {
+    if (absl::ConsumePrefix(&clause, relation)) return relation;
+  }
+  return "";
+}
+
+// Whether the options behind a requirement are digests of its files, which decide nothing here.
+bool AreHashes(absl::string_view options) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(options, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  return std::ranges::all_of(words, [](absl::string_view word) {
+    if (!absl::ConsumePrefix(&word, "--hash=")) return false;
+    const bool is_known = absl::ConsumePrefix(&word, "sha256:") ||
+                          absl::ConsumePrefix(&word, "sha384:") ||
+                          absl::ConsumePrefix(&word, "sha512:");
+    return is_known && !word.empty() && std::ranges::all_of(word, absl::ascii_isxdigit);
+  });
+}
+
 // One requirement of pip's (PEP 508): name, [extras], a specifier, "; marker", options.
 absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
-  absl::string_view rest = line.substr(0, line.find(';'));
-  for (const absl::string_view options : {" --", "\t--"}) rest = rest.substr(0, rest.find(options));
-  rest = absl::StripAsciiWhitespace(rest);
+  const size_t options = std::min(line.find(" --"), line.find("\t--"));
+  absl::string_view rest = line.substr(0, options);
+  if (options != absl::string_view::npos && !AreHashes(line.substr(options))) {
+    return collector.Skip(line, kNoRequirement);
+  }
+  rest = absl::StripAsciiWhitespace(rest.substr(0, rest.find(';')));
   if (rest == "." || absl::StartsWith(rest, ".[")) {
     collector.Own();
     return absl::OkStatus();
@@ -119,10 +169,15 @@ absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
   rest = absl::StripLeadingAsciiWhitespace(rest.substr(end));
   if (absl::StartsWith(rest, "[")) {
     const size_t close = rest.find(']');
-    if (close == absl::string_view::npos) return collector.Skip(line, "is no requirement");
+    if (close == absl::string_view::npos || !AreExtras(rest.substr(1, close - 1))) {
+      return collector.Skip(line, kNoRequirement);
+    }
     rest = absl::StripLeadingAsciiWhitespace(rest.substr(close + 1));
   }
-  if (absl::ConsumePrefix(&rest, "(")) absl::ConsumeSuffix(&rest, ")");
+  if (absl::ConsumePrefix(&rest, "(") && !absl::ConsumeSuffix(&rest, ")")) {
+    return collector.Skip(line, kNoRequirement);
+  }
+  rest = absl::StripAsciiWhitespace(rest);
   // A name begins and ends with a letter or a digit: ".." is a directory.
   const auto is_end = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); };
   if (name.empty() || !is_end(name.front()) || !is_end(name.back()) ||
@@ -132,13 +187,24 @@ absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
   if (absl::StartsWith(rest, "@")) {
     return collector.Skip(line, "comes from an address, which says no version");
   }
-  // A version that is not pinned may be any: it is only clean if no version has an advisory.
+  // A version that is not pinned may be any: it is only clean if no version has an advisory. So may
+  // one that is pinned twice.
   absl::string_view pinned;
-  for (absl::string_view clause : absl::StrSplit(rest, ',')) {
+  bool is_pinned = false;
+  const std::vector<absl::string_view> clauses =
+      rest.empty() ? std::vector<absl::string_view>() : absl::StrSplit(rest, ',');
+  for (absl::string_view clause : clauses) {
     clause = absl::StripAsciiWhitespace(clause);
-    if (!absl::ConsumePrefix(&clause, "===") && !absl::ConsumePrefix(&clause, "==")) continue;
-    clause = absl::StripAsciiWhitespace(clause);
-    if (!absl::EndsWith(clause, "*")) pinned = clause;
+    const absl::string_view relation = TakeRelation(clause);
+    clause = absl::StripLeadingAsciiWhitespace(clause);
+    // pip refuses what is anything else, such as a second requirement on the line.
+    if (relation.empty() || clause.empty() ||
+        clause.find_first_of(" \t()[]=<>~\"'") != absl::string_view::npos) {
+      return collector.Skip(line, kNoRequirement);
+    }
+    if (relation != "===" && (relation != "==" || absl::EndsWith(clause, "*"))) continue;
+    pinned = is_pinned && clause != pinned ? absl::string_view() : clause;
+    is_pinned = true;
   }
   return collector.Add("PyPI", name, pinned);
 }
@@ -177,18 +243,26 @@ absl::Status ParseRequirementLine(absl::string_view line, Collector& collector) 
   if (line.find_first_of("\"'\\") != absl::string_view::npos) {
     return collector.Skip(line, "is an option in quotes, which is not read");
   }
-  static constexpr absl::string_view kWithoutPackages[] = {
-      "-i",           "--index-url",    "--extra-index-url", "--no-index",      "-f",
-      "--find-links", "--no-binary",    "--only-binary",     "--prefer-binary", "--require-hashes",
-      "--pre",        "--trusted-host", "--use-feature"};
+  static constexpr absl::string_view kAlone[] = {"--no-index", "--prefer-binary",
+                                                 "--require-hashes", "--pre"};
+  static constexpr absl::string_view kWithValue[] = {
+      "-i",          "--index-url",   "--extra-index-url", "-f",           "--find-links",
+      "--no-binary", "--only-binary", "--trusted-host",    "--use-feature"};
+  const auto is_of = [](std::span<const absl::string_view> options, absl::string_view word) {
+    return std::ranges::find(options, word) != options.end();
+  };
+  bool value_comes = false;
   for (const absl::string_view word :
        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
-    if (word[0] != '-' || absl::StartsWith(word, "-i") || absl::StartsWith(word, "-f") ||
-        std::ranges::find(kWithoutPackages, word.substr(0, word.find('='))) !=
-            std::end(kWithoutPackages)) {
-      continue;
+    const absl::string_view option = word.substr(0, word.find('='));
+    if (value_comes) {
+      value_comes = false;
+    } else if (is_of(kWithValue, option)) {
+      value_comes = option == word;
+    } else if (!is_of(kAlone, word) && !absl::StartsWith(word, "-i") &&
+               !absl::StartsWith(word, "-f")) {
+      return collector.Skip(line, "names another file, or more that is not read here");
     }
-    return collector.Skip(line, "names another file, or more that is not read here");
   }
   return absl::OkStatus();
 }
@@ -198,6 +272,20 @@ bool HasOtherLineEnd(absl::string_view line) {
   return line.find_first_of("\r\v\f\x1c\x1d\x1e") != absl::string_view::npos ||
          absl::StrContains(line, "\xc2\x85") || absl::StrContains(line, "\xe2\x80\xa8") ||
          absl::StrContains(line, "\xe2\x80\xa9");
+}
+
+// Whether a comment says that the file is in another encoding than UTF-8 (PEP 263), as pip takes
+// it.
+bool NamesOtherEncoding(absl::string_view line) {
+  const size_t at = line.find("coding");
+  if (at == absl::string_view::npos || !absl::StartsWith(line, "#")) return false;
+  absl::string_view name = line.substr(at + 6);
+  if (!absl::ConsumePrefix(&name, ":") && !absl::ConsumePrefix(&name, "=")) return false;
+  name = absl::StripLeadingAsciiWhitespace(name);
+  name = name.substr(0, name.find_first_of(" \t"));
+  static constexpr absl::string_view kSame[] = {"utf-8", "utf8", "utf_8", "ascii", "us-ascii"};
+  return std::ranges::none_of(
+      kSame, [&](absl::string_view same) { return absl::EqualsIgnoreCase(name, same); });
 }
 
 absl::Status ParseRequirements(absl::string_view content, Collector& collector) {
@@ -211,6 +299,10 @@ absl::Status ParseRequirements(absl::string_view content, Collector& collector) 
     if (line.find('\0') != absl::string_view::npos) return collector.Wrong(number, "is no text");
     if (HasOtherLineEnd(line)) {
       return collector.Wrong(number, "has a character that ends a line for pip alone");
+    }
+    // pip reads bytes that are no UTF-8 otherwise, or refuses the file.
+    if (!IsUtf8(AsBytes(line)) || (number <= 2 && NamesOtherEncoding(line))) {
+      return collector.Skip(line, "is not in UTF-8");
     }
     // A comment ends what the lines before it began, and does not go on in the next one.
     const bool is_comment = absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
@@ -226,20 +318,45 @@ absl::Status ParseRequirements(absl::string_view content, Collector& collector) 
   return ParseRequirementLine(joined, collector);
 }
 
-// The header of a message: "Name: value" until the first empty line.
+// The header of a message: "Name: value" until the first empty line. A line that begins with a
+// blank goes on with the value before it.
 absl::Status ParsePythonMetadata(absl::string_view content, Collector& collector) {
-  std::string name, version;
+  absl::ConsumePrefix(&content, table::kByteOrderMark);
+  std::string name, version, ignored;
+  std::string* value = &ignored;
   bool in_header = true;
-  SHOAL_RETURN_IF_ERROR(ForEachLine(content, [&](absl::string_view line, uint64_t) {
+  SHOAL_RETURN_IF_ERROR(ForEachLine(content, [&](absl::string_view line, uint64_t number) {
     in_header &= !line.empty();
     if (!in_header) return absl::OkStatus();
-    if (name.empty() && absl::ConsumePrefix(&line, "Name:")) {
-      name = std::string(absl::StripAsciiWhitespace(line));
-    } else if (version.empty() && absl::ConsumePrefix(&line, "Version:")) {
-      version = std::string(absl::StripAsciiWhitespace(line));
+    // Other readers end a line at some of these.
+    if (HasOtherLineEnd(line) || line.find('\0') != absl::string_view::npos) {
+      return collector.Wrong(number, "has a control character");
     }
+    if (line[0] == ' ' || line[0] == '\t') {
+      absl::StrAppend(value, " ", absl::StripAsciiWhitespace(line));
+      return absl::OkStatus();
+    }
+    // Where it is no field, Python ends the header.
+    const size_t colon = line.find(':');
+    const absl::string_view field = line.substr(0, colon);
+    if (colon == 0 || colon == absl::string_view::npos ||
+        field.find_first_of(" \t") != absl::string_view::npos) {
+      return collector.Wrong(number, "is no field of a header");
+    }
+    // Readers differ about which of two counts.
+    for (const auto& [known, text] : {std::pair("Name", &name), std::pair("Version", &version)}) {
+      if (absl::EqualsIgnoreCase(field, known) && !text->empty()) {
+        return collector.Wrong(number, absl::StrCat("is a second ", known));
+      }
+    }
+    value = absl::EqualsIgnoreCase(field, "Name")      ? &name
+            : absl::EqualsIgnoreCase(field, "Version") ? &version
+                                                       : &ignored;
+    value->assign(std::string(absl::StripAsciiWhitespace(line.substr(colon + 1))));
     return absl::OkStatus();
   }));
+  name = std::string(absl::StripAsciiWhitespace(name));
+  version = std::string(absl::StripAsciiWhitespace(version));
   if (name.empty() || version.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(collector.file(), ": has no Name or no Version"));
@@ -250,24 +367,25 @@ absl::Status ParsePythonMetadata(absl::string_view content, Collector& collector
 // "module version hash". Of a module with "/go.mod" behind its version only that file was read.
 absl::Status ParseGoSum(absl::string_view content, Collector& collector) {
   return ForEachLine(content, [&](absl::string_view line, uint64_t number) -> absl::Status {
-    if (line.empty()) return absl::OkStatus();
-    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    if (words.empty()) return absl::OkStatus();
+    if (HasOtherLineEnd(line) || line.find('\0') != absl::string_view::npos) {
+      return collector.Wrong(number, "has a control character");
+    }
     if (words.size() != 3) return collector.Wrong(number, "not a module, a version and a hash");
     if (absl::EndsWith(words[1], "/go.mod")) return absl::OkStatus();
     return collector.Add("Go", words[0], words[1]);
   });
 }
 
-absl::string_view BaseName(absl::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == absl::string_view::npos ? path : path.substr(slash + 1);
-}
-
 bool IsRequirementsName(absl::string_view name) {
-  return absl::StrContains(name, "requirements") && absl::EndsWith(name, ".txt");
+  return absl::StrContains(absl::AsciiStrToLower(name), "requirements") &&
+         absl::EndsWithIgnoreCase(name, ".txt");
 }
 
-std::optional<Format> FormatOfName(absl::string_view name) {
+std::optional<Format> FormatOfPath(absl::string_view path) {
+  const absl::string_view name = BaseName(path);
   static constexpr std::pair<absl::string_view, Format> kNames[] = {
       {"poetry.lock", Format::kPoetryLock},
       {"Cargo.lock", Format::kCargoLock},
@@ -279,30 +397,31 @@ std::optional<Format> FormatOfName(absl::string_view name) {
   for (const auto& [known, format] : kNames) {
     if (name == known) return format;
   }
-  if (IsRequirementsName(name)) return Format::kRequirements;
+  // "requirements/dev.txt", too.
+  absl::string_view folder = path.substr(0, path.size() - name.size());
+  absl::ConsumeSuffix(&folder, "/");
+  if (IsRequirementsName(name) ||
+      (BaseName(folder) == "requirements" && absl::EndsWithIgnoreCase(name, ".txt"))) {
+    return Format::kRequirements;
+  }
   return std::nullopt;
 }
 
-// Whether a directory's file of this name is read; what is in it says the format.
-bool IsKnownName(absl::string_view name) {
-  return (FormatOfName(name).has_value() && name != "METADATA" && name != "PKG-INFO") ||
-         name == "bom.json" || absl::EndsWith(name, ".cdx.json") ||
-         absl::EndsWith(name, ".spdx.json") || absl::EndsWith(name, ".spdx");
+}  // namespace
+
+absl::string_view BaseName(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == absl::string_view::npos ? path : path.substr(slash + 1);
 }
 
-// Whether a file of this name says which packages a project has, in a way that is not read here.
-bool IsForeignName(absl::string_view name) {
-  static constexpr absl::string_view kNames[] = {"pnpm-lock.yaml",       "packages.lock.json",
-                                                 "Package.resolved",     "Cartfile.resolved",
-                                                 "conda-lock.yml",       "gems.locked",
-                                                 "cabal.project.freeze", "go.work.sum",
-                                                 "maven_install.json",   "bom.xml"};
-  static constexpr absl::string_view kEnds[] = {".lock",     ".lockb",    ".lockfile",
-                                                ".cdx.xml",  ".spdx.xml", ".spdx.yaml",
-                                                ".spdx.yml", ".spdx.rdf"};
-  if (absl::StartsWith(name, ".") || IsKnownName(name)) return false;
-  return std::ranges::find(kNames, name) != std::end(kNames) ||
-         (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
+bool IsKnownName(absl::string_view path) {
+  const absl::string_view name = BaseName(path);
+  static constexpr absl::string_view kNames[] = {"bom.json", "sbom.json", "cyclonedx.json",
+                                                 "spdx.json"};
+  static constexpr absl::string_view kEnds[] = {".cdx.json",  ".spdx.json", ".bom.json",
+                                                ".sbom.json", ".cdx",       ".spdx"};
+  return (FormatOfPath(path).has_value() && name != "METADATA" && name != "PKG-INFO") ||
+         std::ranges::find(kNames, name) != std::end(kNames) ||
          std::ranges::any_of(kEnds,
                              [&](absl::string_view end) { return absl::EndsWith(name, end); });
 }
@@ -320,47 +439,6 @@ absl::Status ReadInventoryFile(const std::string& path, const Distribution& dist
   return ParseInventory(format, content, path, distribution, inventory);
 }
 
-struct Files {
-  std::vector<std::string> known, foreign;
-};
-
-// Adds the files of a directory that are read, those of installed Python packages too, and those
-// that would be if there were a reader; each sorted.
-absl::Status FindFiles(const std::string& directory, Files& files) {
-  Files found;
-  std::error_code error;
-  for (auto entry = fs::directory_iterator(directory, error);
-       !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string path = entry->path().string(), name = entry->path().filename().string();
-    std::error_code ignored;
-    const bool is_directory = entry->is_directory(ignored);
-    if (!is_directory && IsKnownName(name)) found.known.push_back(path);
-    // An empty one is the lock of a process.
-    if (!is_directory && IsForeignName(name) && entry->file_size(ignored) > 0)
-      found.foreign.push_back(path);
-    if (absl::EndsWith(name, ".dist-info")) found.known.push_back(path + "/METADATA");
-    if (absl::EndsWith(name, ".egg-info")) {
-      found.known.push_back(is_directory ? path + "/PKG-INFO" : path);
-    }
-    if (absl::EndsWith(name, ".egg")) {
-      (is_directory ? found.known : found.foreign)
-          .push_back(is_directory ? path + "/EGG-INFO/PKG-INFO" : path);
-    }
-  }
-  if (error) return ErrnoStatus(error.value(), directory);
-  std::ranges::sort(found.known);
-  std::ranges::sort(found.foreign);
-  files.known.insert(files.known.end(), found.known.begin(), found.known.end());
-  files.foreign.insert(files.foreign.end(), found.foreign.begin(), found.foreign.end());
-  return absl::OkStatus();
-}
-
-bool IsAbsent(const std::error_code& error) {
-  return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-}
-
-}  // namespace
-
 absl::Status Collector::CheckRoom() const {
   if (inventory_.items.size() + inventory_.unchecked.size() < kMaxItems) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -368,7 +446,8 @@ absl::Status Collector::CheckRoom() const {
 }
 
 absl::Status Collector::Add(absl::string_view ecosystem, absl::string_view name,
-                            absl::string_view version) {
+                            absl::string_view version, Certainty certainty,
+                            absl::string_view doubt) {
   SHOAL_RETURN_IF_ERROR(CheckRoom());
   if (const auto key = PackageKey(ecosystem, name); !key.ok()) {
     return Skip(name, key.status().message());
@@ -376,7 +455,9 @@ absl::Status Collector::Add(absl::string_view ecosystem, absl::string_view name,
   inventory_.items.push_back({.ecosystem = std::string(ecosystem),
                               .name = std::string(name),
                               .version = std::string(version.substr(0, kMaxVersionBytes + 1)),
-                              .file = file_});
+                              .file = file_,
+                              .certainty = certainty,
+                              .doubt = std::string(doubt)});
   return absl::OkStatus();
 }
 
@@ -392,6 +473,17 @@ absl::Status Collector::Wrong(uint64_t line, absl::string_view what) const {
   return absl::InvalidArgumentError(absl::StrCat(file_, ":", line, ": ", what));
 }
 
+absl::Status SkipUnknown(const JsonView& object, std::span<const absl::string_view> known,
+                         absl::string_view of, Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, object.Members());
+  for (const auto& [name, value] : members) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    SHOAL_RETURN_IF_ERROR(
+        collector.Skip(absl::StrCat(of, of.empty() ? "" : ".", name), kUnknownPart));
+  }
+  return absl::OkStatus();
+}
+
 absl::string_view FormatName(Format format) {
   for (const KnownFormat& known : kFormats) {
     if (known.format == format) return known.name;
@@ -400,7 +492,7 @@ absl::string_view FormatName(Format format) {
 }
 
 absl::StatusOr<Format> DetectFormat(absl::string_view name, absl::string_view content) {
-  if (const std::optional<Format> format = FormatOfName(BaseName(name))) return *format;
+  if (const std::optional<Format> format = FormatOfPath(name)) return *format;
   absl::ConsumePrefix(&content, table::kByteOrderMark);
   content = absl::StripLeadingAsciiWhitespace(content);
   if (absl::StartsWith(content, "{")) {
@@ -459,41 +551,6 @@ absl::Status ParseInventory(Format format, absl::string_view content, const std:
   Collector collector(file, distribution, inventory);
   SHOAL_RETURN_IF_ERROR(ParseAs(format, content, collector));
   return named() > before ? absl::OkStatus() : collector.Skip(BaseName(file), kNamesNoPackages);
-}
-
-absl::Status ReadInventory(const std::string& path, const Distribution& distribution,
-                           Inventory& inventory) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return ReadInventoryFile(path, distribution, inventory);
-  Files files;
-  SHOAL_RETURN_IF_ERROR(FindFiles(path, files));
-  // A virtual environment.
-  const std::string library = path + "/lib";
-  std::error_code error;
-  for (auto python = fs::directory_iterator(library, error);
-       !error && python != fs::directory_iterator(); python.increment(error)) {
-    if (!absl::StartsWith(python->path().filename().string(), "python")) continue;
-    const std::string site = python->path().string() + "/site-packages";
-    std::error_code absent;
-    if (fs::is_directory(site, absent)) {
-      SHOAL_RETURN_IF_ERROR(FindFiles(site, files));
-    } else if (absent && !IsAbsent(absent)) {
-      return ErrnoStatus(absent.value(), site);
-    }
-  }
-  if (error && !IsAbsent(error)) return ErrnoStatus(error.value(), library);
-  if (files.known.empty() && files.foreign.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": no lock file, no SBOM and no installed Python packages here"));
-  }
-  for (const std::string& file : files.known) {
-    SHOAL_RETURN_IF_ERROR(ReadInventoryFile(file, distribution, inventory));
-  }
-  for (const std::string& file : files.foreign) {
-    SHOAL_RETURN_IF_ERROR(Collector(file, distribution, inventory)
-                              .Skip(BaseName(file), "is of a format that is not read here"));
-  }
-  return absl::OkStatus();
 }
 
 std::string DistributionOf(absl::string_view os_release) {

@@ -15,11 +15,24 @@
 
 namespace shoal::audit {
 
+// How well a file says which package an item is. Nothing but what is certain may read as clean.
+enum class Certainty {
+  kCertain,
+  // The file leaves open whether the package has this name or this version: it is unclear where it
+  // is not vulnerable.
+  kDoubtful,
+  // The package may be this one rather than the one that the file names: it is unclear where it
+  // would be vulnerable, and says nothing where it would not.
+  kPossible,
+};
+
 struct Item {
-  std::string ecosystem;  // as in OSV records; one that OrderOf knows
+  std::string ecosystem;  // as CanonicalEcosystem has it; one that OrderOf knows
   std::string name;       // as the file has it
   std::string version;
   std::string file;
+  Certainty certainty = Certainty::kCertain;
+  std::string doubt = {};  // what is not certain, for people
   bool operator==(const Item&) const = default;
 };
 
@@ -75,24 +88,31 @@ absl::Status ParseInventory(Format format, absl::string_view content, const std:
 
 // Adds what a path names: a regular file, or a directory with files of known names, with
 // *.dist-info, *.egg-info and *.egg, or with lib/python*/site-packages that has these (a virtual
-// environment). A directory's lock files that no reader knows are unchecked; other directories
-// below it are not read. NOT_FOUND for a directory with nothing of that; RESOURCE_EXHAUSTED for a
-// file of more than kMaxFileBytes.
+// environment). What a directory has and could not be read is unchecked: a file with something
+// wrong in it, a lock file that no reader knows, a manifest without a lock file. So is every
+// directory below it with something of that, unless these are to be read, too. NOT_FOUND for a
+// directory with nothing at all; RESOURCE_EXHAUSTED for a file of more than kMaxFileBytes that is
+// `path`, or for more than kMaxEntries in directories.
 inline constexpr size_t kMaxFileBytes = size_t{1} << 26;
+inline constexpr size_t kMaxEntries = size_t{1} << 24;
+enum class Depth { kOne, kAll };
 absl::Status ReadInventory(const std::string& path, const Distribution& distribution,
-                           Inventory& inventory);
+                           Inventory& inventory, Depth depth = Depth::kOne);
 
 // The ecosystem of this machine's Debian packages by the content of /etc/os-release: "Debian:12",
 // "Ubuntu:22.04:LTS". Empty if it is of another system.
 std::string DistributionOf(absl::string_view os_release);
 
-// A package URL: pkg:TYPE/NAMESPACE/NAME@VERSION?QUALIFIERS.
+// A package URL: pkg:TYPE/NAMESPACE/NAME@VERSION?QUALIFIERS#SUBPATH.
 struct PackageUrl {
   std::string type, space, name, version;
-  // Of a Debian package: the qualifiers `distro`, and `upstream`, its source package.
-  std::string distro, upstream;
+  // Of a Debian package: the qualifiers `distro`, `upstream`, its source package, and `epoch`,
+  // which stands before the version.
+  std::string distro, upstream, epoch;
+  // Without slashes at its ends.
+  std::string subpath;
 };
-// Nothing if it is none.
+// Nothing if it is none: also where a qualifier is there twice, or the subpath leads elsewhere.
 std::optional<PackageUrl> ParsePackageUrl(absl::string_view text);
 
 }  // namespace shoal::audit

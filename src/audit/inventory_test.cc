@@ -2,12 +2,14 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
 #include "src/base/testing/matchers.h"
@@ -18,11 +20,16 @@ namespace {
 namespace fs = std::filesystem;
 using shoal::testing::StatusIs;
 
-// "PyPI django 3.2.1", and "! what: why" for what is unchecked.
+// "PyPI django 3.2.1", with " (doubtful)" or " (possible)" behind it for what is not certain, and
+// "! what: why" for what is unchecked.
 std::vector<std::string> LinesOf(const Inventory& inventory) {
   std::vector<std::string> lines;
   for (const Item& item : inventory.items) {
-    lines.push_back(absl::StrCat(item.ecosystem, " ", item.name, " ", item.version));
+    EXPECT_EQ(item.doubt.empty(), item.certainty == Certainty::kCertain) << item.name;
+    lines.push_back(absl::StrCat(item.ecosystem, " ", item.name, " ", item.version,
+                                 item.certainty == Certainty::kDoubtful   ? " (doubtful)"
+                                 : item.certainty == Certainty::kPossible ? " (possible)"
+                                                                          : ""));
   }
   for (const Unchecked& unchecked : inventory.unchecked) {
     lines.push_back(absl::StrCat("! ", unchecked.what, ": ", unchecked.why));
@@ -72,6 +79,67 @@ TEST(InventoryTest, DpkgsPackagesAreThoseOfTheirSources) {
               StatusIs(absl::StatusCode::kInvalidArgument, "--distribution"));
   EXPECT_THAT(Error("status", "Package: x\nnonsense\n", {.stated = "Debian:12"}),
               StatusIs(absl::StatusCode::kInvalidArgument, "status:2: not a field"));
+  // A field's name has no case, and what is no source is said.
+  EXPECT_EQ(Parse("status",
+                  "Package: a\nStatus: install ok installed\nsource: b\nArchitecture: all\n"
+                  "Version: 1\n\nPackage: c\nStatus: install ok installed\nSource: d (1\n"
+                  "Architecture: all\nVersion: 1\n",
+                  {.stated = "Debian:12"}),
+            (Lines{"Debian:12 b 1", "! c: has a source that is not understood: d (1"}));
+}
+
+// What is signed is built from another source, about which the advisories are.
+TEST(InventoryTest, SignedCopiesAreOfTheirSources) {
+  const auto parse = [](const std::string& name, const std::string& version,
+                        const std::string& source, const std::string& distribution = "Debian:12") {
+    return Parse("status",
+                 absl::StrCat("Package: ", name, "\nStatus: install ok installed\nVersion: ",
+                              version, "\nArchitecture: amd64\n",
+                              source.empty() ? "" : absl::StrCat("Source: ", source, "\n")),
+                 {.stated = distribution});
+  };
+  EXPECT_EQ(parse("linux-image-6.1.0-27-amd64", "6.1.115-1", "linux-signed-amd64 (6.1.115+1)"),
+            (Lines{"Debian:12 linux 6.1.115-1", "Debian:12 linux-signed-amd64 6.1.115+1"}));
+  EXPECT_EQ(
+      parse("linux-image-amd64", "6.1.115-1~bpo11+1", "linux-signed-amd64 (6.1.115+1~bpo11+1)")[0],
+      "Debian:12 linux 6.1.115-1~bpo11+1");
+  EXPECT_EQ(parse("linux-image-x", "6.1-1", "linux-signed-arm64")[0],
+            "Debian:12 linux 6.1-1 (doubtful)");
+  EXPECT_EQ(parse("linux-image-5.15.0-91-generic", "5.15.0-91.101", "linux-signed (5.15.0-91.101)",
+                  "Ubuntu:22.04:LTS")[0],
+            "Ubuntu:22.04:LTS linux 5.15.0-91.101");
+  EXPECT_EQ(parse("linux-image-6.5.0-9-generic", "6.5.0-9.9~22.04.2",
+                  "linux-signed-hwe-6.5 (6.5.0-9.9~22.04.2)", "Ubuntu:22.04:LTS")[0],
+            "Ubuntu:22.04:LTS linux-hwe-6.5 6.5.0-9.9~22.04.2");
+  // Which version of its source was signed, the version does not say.
+  EXPECT_EQ(
+      parse("grub-efi-amd64-signed", "1+2.06+13+deb12u1", ""),
+      (Lines{"Debian:12 grub-efi-amd64-signed 1+2.06+13+deb12u1", "Debian:12 grub2  (doubtful)"}));
+  EXPECT_EQ(parse("fwupd-amd64-signed", "1:1.2+4", "")[0], "Debian:12 fwupd  (doubtful)");
+  EXPECT_EQ(parse("shim-signed", "1.44~1+15.8-1", "")[0], "Debian:12 shim  (doubtful)");
+  // Somebody's own kernel.
+  EXPECT_EQ(parse("linux-image-6.1.7", "6.1.7-1", ""),
+            (Lines{"Debian:12 linux 6.1.7-1 (doubtful)", "Debian:12 linux-image-6.1.7 6.1.7-1"}));
+  // A rebuild has the version of its source.
+  EXPECT_EQ(parse("a", "1.0-1+b7", ""), Lines{"Debian:12 a 1.0-1"});
+  EXPECT_EQ(parse("a", "1.0-1+deb12u1", ""), Lines{"Debian:12 a 1.0-1+deb12u1"});
+}
+
+TEST(InventoryTest, UbuntusPocketsAreOfItsReleases) {
+  const auto parse = [](const std::string& version, const std::string& distribution) {
+    return Parse("status",
+                 absl::StrCat("Package: a\nStatus: install ok installed\nVersion: ", version,
+                              "\nArchitecture: amd64\n"),
+                 {.stated = distribution});
+  };
+  for (const char* distribution :
+       {"Ubuntu:16.04:LTS", "Ubuntu:Pro:16.04:LTS", "Ubuntu:Pro:FIPS:16.04:LTS"}) {
+    EXPECT_EQ(parse("1-1+esm1", distribution), Lines{"Ubuntu:16.04:LTS a 1-1+esm1"});
+    EXPECT_EQ(
+        parse("1-1.fips.2", distribution),
+        (Lines{"Ubuntu:16.04:LTS a 1-1.fips.2", "Ubuntu:Pro:FIPS-updates:16.04:LTS a 1-1.fips.2",
+               "Ubuntu:Pro:FIPS:16.04:LTS a 1-1.fips.2"}));
+  }
 }
 
 TEST(InventoryTest, TheDistributionIsThatOfOsRelease) {
@@ -100,6 +168,9 @@ TEST(InventoryTest, Requirements) {
             "-e .\n\n"),
       (Lines{"PyPI Django 3.2.1", "PyPI jinja2 2.11.2", "PyPI zope.interface 5.0-x#not-a-comment",
              "PyPI a 1.0", "PyPI b 1.5", "PyPI c ", "PyPI d ", "PyPI e ", "own 1"}));
+  EXPECT_EQ(Parse("requirements.txt", "# -*- coding: utf-8 -*-\na==1,==2\nb==1,==1\nc===x\n"),
+            (Lines{"PyPI a ", "PyPI b 1", "PyPI c x"}));
+  EXPECT_EQ(Parse("requirements/dev.txt", "a==1\n"), (Lines{"PyPI a 1"}));
   // Nothing of this may be passed over in silence.
   for (const char* line : {"-r other.txt",
                            "--requirement=other.txt",
@@ -121,7 +192,23 @@ TEST(InventoryTest, Requirements) {
                            "-i https://h -r other.txt",
                            "--pre --req other.txt",
                            "--index-url h \"-r\" x",
-                           "--unknown"}) {
+                           "--unknown",
+                           "--pre a==1",
+                           "-i h a==1",
+                           "a==1 b==2",
+                           "a[x]== 1.1,<9 a[x]== 1.1",
+                           "a=1.0",
+                           "a[x y]==1",
+                           "a (==1",
+                           "a==1,",
+                           "a==",
+                           "a[x]== 0 -hash=sha256:aa",
+                           "a==1 --hash=sHa256:aa",
+                           "a==1 --hash=sha256:",
+                           "a==1 --requirement=b",
+                           "a==1 ; x --hash=md5:aa",
+                           "# coding: utf-7",
+                           "a==1.0 # \xff"}) {
     const Lines lines = Parse("requirements.txt", line);
     ASSERT_EQ(lines.size(), 1u) << line;
     EXPECT_EQ(lines[0].find(absl::StrCat("! ", line, ": ")), 0u) << lines[0];
@@ -151,8 +238,17 @@ TEST(InventoryTest, PythonMetadata) {
   EXPECT_EQ(Parse("x.dist-info/METADATA",
                   "Metadata-Version: 2.1\nName: Jinja2\nVersion: 2.11.2\n\nName: no\nVersion: 9\n"),
             (Lines{"PyPI Jinja2 2.11.2"}));
+  // A name has no case; a value may go on in the next line.
+  EXPECT_EQ(Parse("METADATA", "name: x\nVERSION: 1.11\n"), (Lines{"PyPI x 1.11"}));
+  EXPECT_THAT(Error("METADATA", "name: x\nVERSION: 1.11\nVersion: 0.1\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:3: is a second Version"));
+  EXPECT_EQ(Parse("METADATA", "Name:\n x\nVersion: 1\n"), (Lines{"PyPI x 1"}));
   EXPECT_THAT(Error("METADATA", "Metadata-Version: 2.1\nName: x\n\nVersion: 1\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "no Name or no Version"));
+  EXPECT_THAT(Error("METADATA", "Name: x\nLicen MIT\nVersion: 1\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: is no field"));
+  EXPECT_THAT(Error("METADATA", "Name: x\nVersion: 1\rVersion: 2\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: has a control"));
 }
 
 TEST(InventoryTest, PoetryLock) {
@@ -174,31 +270,54 @@ TEST(InventoryTest, PoetryLock) {
                   "[package.dependencies]\nname = \">=1\"\nversion = {version = \"*\", x = [1]}\n"
                   "[[package]]\nversion = \"2\"\nname = \"b\""),
             (Lines{"PyPI a 1", "PyPI b 2"}));
+  // All of TOML: quoted keys, inline tables, escapes, dotted keys.
+  EXPECT_EQ(Parse("poetry.lock",
+                  "package = [{\"name\" = 'a', version = \"1\\u0030\"},\n"
+                  "{name = \"\"\"\nb\"\"\", version = '2', source.type = \"directory\"}]\n"),
+            (Lines{"PyPI a 10", "own 1"}));
+  EXPECT_EQ(Parse("poetry.lock", "[[ \"package\" ]]\nname = \"a\"\n'version' = \"1\"\n"),
+            (Lines{"PyPI a 1"}));
+  // What is not known there may name packages.
+  EXPECT_EQ(
+      Parse("poetry.lock", "[[package]]\nname = 'a'\nversion = '1'\n[[packages]]\nname = 'b'"),
+      (Lines{"PyPI a 1", "! packages: is a part of the file that is not known here"}));
   struct Case {
     std::string text, where;
   };
   const std::string package = "[[package]]\nname = \"a\"\n";
+  std::string dotted = "a";
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&dotted, ".a");
   for (const Case& c :
-       {Case{package + "version = \n", ":3: not TOML of a lock file: a key has no"},
-        Case{package + "version = 1\n", ":3: not TOML of a lock file: version is no plain"},
-        Case{package + "version = \"1\\u0030\"\n", ":3: not TOML of a lock file: version is no"},
+       {Case{package + "version = \n", ":3: not TOML"},
+        Case{package + "version = 1\n", ":3: version is no text"},
         Case{package + "version = \"1\" x\n", ":3: not TOML"},
-        Case{package + "version = \"1\nfiles = 1\n", ":3: not TOML"},
-        Case{package + "version = \"1\"\nversion = \"2\"\n", "version is there twice"},
-        Case{package + "name = \"1\"\n", "name is there twice"},
-        Case{package + "files = [\n", "a bracket is not closed"},
-        Case{package + "files = ]\n", "that was not opened"},
-        Case{package + "x = '", "a string has no end"},
+        Case{package + "version = \"1\nfiles = 1\n", ": not TOML"},
+        Case{package + "version = \"1\"\nversion = \"2\"\n", ":4: not TOML"},
+        Case{package + "name = \"1\"\n", ":3: not TOML"}, Case{package + "files = [\n", "not TOML"},
+        Case{package + "files = ]\n", ":3: not TOML"}, Case{package + "x = '", ":3: not TOML"},
         Case{package, ":1: a package has no name or no version"},
-        Case{package + "version\n", ":3: not TOML of a lock file: neither"},
-        Case{"[[package\n", ":1: not TOML of a lock file: a header has no end"},
-        Case{"[[\"package\"]]\n", "a name in quotes"}, Case{"[]\n", "a header has no name"},
-        Case{"[package]\n", "`package` is not a list"},
-        Case{"package = []\n", "`package` is not a list"},
-        Case{absl::StrCat("a = ", std::string(1'000'000, '[')), "is not closed"}}) {
+        Case{package + "version\n", ":3: not TOML"}, Case{"[[package\n", ":1: not TOML"},
+        Case{"[]\n", ":1: not TOML"}, Case{"[package]\n", "`package` is not a list"},
+        Case{"package = [1]\n", "`package` is not a list"},
+        Case{package + "version = \"1\"\nsource = \"directory\"\n", ":4: a source is no table"},
+        Case{"[metadata]\nlock-version = \"3.0\"\n", "version of Poetry's format"},
+        Case{"# x\ra = 1\n", ":1: not TOML: a control character"},
+        Case{"\xff\xfe", ":1: the text is UTF-16"}, Case{"a = \"\xff\"", "not TOML"},
+        // What would be freed by very many nested calls.
+        Case{absl::StrCat("a = ", std::string(1'000'000, '[')), "not TOML"},
+        Case{absl::StrCat("x = 1\n", dotted, " = 1\n"), ":2: a key has more than 32 parts"},
+        Case{absl::StrCat("[", dotted, "]\n"), "a key has more than 32 parts"},
+        Case{absl::StrCat("x = \"\"\"\n\"\"\"\ny = [{", dotted, " = 1}]\n"),
+             ":3: a key has more than"},
+        Case{std::string((1 << 24) + 1, '\n'), "more than 16 MiB"}}) {
     EXPECT_THAT(Error("poetry.lock", c.text), StatusIs(absl::StatusCode::kInvalidArgument, c.where))
         << c.text.substr(0, 100);
   }
+  // Dots in strings and in comments are no parts of keys.
+  EXPECT_EQ(Parse("poetry.lock", absl::StrCat("# ", dotted, "\n[[package]]\nname = 'a' # ", dotted,
+                                              "\nversion = '1'\nx = [\"", dotted, "\\\"\", '",
+                                              dotted, "']\ny = 1.5")),
+            (Lines{"PyPI a 1"}));
 }
 
 TEST(InventoryTest, CargoLock) {
@@ -209,6 +328,17 @@ TEST(InventoryTest, CargoLock) {
                   "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n"
                   "checksum = \"ab\"\n"),
             (Lines{"crates.io http 0.1.19", "own 1"}));
+  // The first version has the project, and the checksums, apart.
+  EXPECT_EQ(Parse("Cargo.lock",
+                  "[root]\nname = \"own\"\nversion = \"0.1.0\"\ndependencies = []\n\n"
+                  "[[package]]\nname = \"http\"\nversion = \"0.1.19\"\nsource = \"registry+x\"\n\n"
+                  "[metadata]\n\"checksum http 0.1.19 (registry+x?a=b)\" = \"ab\"\n"),
+            (Lines{"crates.io http 0.1.19", "own 1"}));
+  // A package is the project's own if it has no source, and nothing that could be one.
+  EXPECT_EQ(Parse("Cargo.lock", "[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nSource = \"x\"\n"),
+            (Lines{"! a.Source: is a part of the file that is not known here", "own 1"}));
+  EXPECT_THAT(Error("Cargo.lock", "version = 5\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "Cargo.lock:1: is of a version"));
   EXPECT_EQ(Parse("other.lock", "# This file is automatically @generated by Cargo.\nversion = 3\n"),
             Lines{"! other.lock: names no packages"});
 }
@@ -222,7 +352,21 @@ TEST(InventoryTest, PackageLock) {
       "forked":{"version":"git+ssh://git@h/x.git#abc"},
       "mine":{"version":"file:mine"}}})"),
             (Lines{"npm lodash 4.17.20", "npm @x/y 1.0.0", "npm lodash 3.0.0", "npm @z/real 2.0.0",
-                   "npm forked git+ssh://git@h/x.git#abc", "own 1"}));
+                   "npm forked git+ssh://git@h/x.git#abc (doubtful)", "own 1"}));
+  // An archive is a package, whatever its name; a directory is the project's.
+  EXPECT_EQ(Parse("package-lock.json", R"({"dependencies":{"a":{"version":"file:a.tgz"},
+      "b":{"version":"https://h/lodash-4.17.20.tgz"},"c":{"version":"1.0.0","depends":{}}}})"),
+            (Lines{"npm a file:a.tgz (doubtful)", "npm b https://h/lodash-4.17.20.tgz (doubtful)",
+                   "npm c 1.0.0", "! c.depends: is a part of the file that is not known here"}));
+  EXPECT_EQ(Parse("package-lock.json", R"({"lockfileVersion":3,"packages":{"":{},
+      "a":{"version":"1.0.0"},"node_modules/b":{"version":"1.0.0"}},"package":{}})"),
+            (Lines{"npm b 1.0.0", "! package: is a part of the file that is not known here",
+                   "! a: is neither the project nor one of its workspaces nor in node_modules",
+                   "own 1"}));
+  EXPECT_THAT(Error("package-lock.json", R"({"lockfileVersion":4})"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "lockfileVersion: is a version"));
+  EXPECT_THAT(Error("package-lock.json", R"({"lockfileVersion":"3"})"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "lockfileVersion: is no whole number"));
   for (const char* version : {"2", "3"}) {
     EXPECT_EQ(Parse("npm-shrinkwrap.json",
                     absl::StrCat(R"({"name":"own","lockfileVersion":)", version, R"(,"packages":{
@@ -265,9 +409,11 @@ TEST(InventoryTest, GoSum) {
   EXPECT_EQ(Parse("go.sum",
                   "github.com/a/b v1.2.3 h1:abc=\ngithub.com/a/b v1.2.3/go.mod h1:def=\n"
                   "golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2 h1:x=\n"
-                  "h/only v1.0.0/go.mod h1:x=\n"),
+                  "h/only v1.0.0/go.mod h1:x=\n\n \th/c  v1.0.0\th1:x= \n"),
             (Lines{"Go github.com/a/b v1.2.3",
-                   "Go golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2"}));
+                   "Go golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2", "Go h/c v1.0.0"}));
+  EXPECT_THAT(Error("go.sum", "a v1 h1:x\rb v1 h1:x\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "go.sum:1: "));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\nnonsense\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "go.sum:2: not a module"));
 }
@@ -278,7 +424,7 @@ TEST(InventoryTest, CycloneDx) {
       "metadata":{"component":{"type":"application","name":"own"}},"components":[
       {"type":"library","name":"core","purl":"pkg:npm/%40angular/core@12.0.0","components":[
         {"type":"library","name":"inner","purl":"pkg:cargo/http@0.1.19"}]},
-      {"type":"library","name":"x","purl":"pkg:golang/github.com/a/b@v1.2.3#sub"},
+      {"type":"library","name":"x","purl":"pkg:golang/github.com/a/b@v1.2.3"},
       {"type":"library","name":"d","purl":"pkg:pypi/Django@3.2.1?extension=whl"},
       {"type":"library","name":"libssl3",
        "purl":"pkg:deb/debian/libssl3@3.0.15-1~deb12u1?upstream=openssl&distro=debian-12"},
@@ -295,7 +441,7 @@ TEST(InventoryTest, CycloneDx) {
              "! plain: has no package URL",
              "! pkg:deb/ubuntu/u@1.0: does not say of which distribution it is; "
              "--distribution would",
-             "! http://x: is no package URL"}));
+             "! http://x: is no package URL", "own 1"}));
   EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[]})"),
             (Lines{"! bom: names no packages"}));
   // What this machine runs says nothing about a bill of materials.
@@ -307,16 +453,132 @@ TEST(InventoryTest, CycloneDx) {
   const std::string unknown = "does not say of which distribution it is; --distribution would";
   EXPECT_EQ(deb("pkg:deb/debian/u@1", {.here = "Debian:12"}),
             absl::StrCat("! pkg:deb/debian/u@1: ", unknown));
-  EXPECT_EQ(deb("pkg:deb/debian/u@1", {.stated = "Debian:12"}), "Debian:12 u 1");
-  EXPECT_EQ(deb("pkg:deb/debian/u@1?distro=debian-11", {.stated = "Debian:12"}), "Debian:11 u 1");
-  EXPECT_EQ(deb("pkg:deb/u@1?distro=debian-11", {}), "Debian:11 u 1");
+  EXPECT_EQ(deb("pkg:deb/debian/u@1?upstream=u", {.stated = "Debian:12"}), "Debian:12 u 1");
+  EXPECT_EQ(deb("pkg:deb/debian/u@1?distro=debian-11&upstream=u", {.stated = "Debian:12"}),
+            "Debian:11 u 1");
+  EXPECT_EQ(deb("pkg:deb/u@1?DISTRO=debian-11&upstream=u", {}), "Debian:11 u 1");
+  EXPECT_EQ(deb("pkg:deb/debian/u@1?distro=sid", {.stated = "Debian:12"}),
+            "! pkg:deb/debian/u@1?distro=sid: is of a distribution that is not known: sid");
   for (const char* url : {"pkg:deb/ubuntu/u@1", "pkg:deb/u@1",
                           "pkg:deb/ubuntu/u@1?distro=debian-12", "pkg:deb/debi/u@1"}) {
     EXPECT_EQ(deb(url, {.stated = "Debian:12"}),
               absl::StrCat("! ", url, ": is no package of Debian:12"));
   }
+  // An epoch stands before the version, unless that has it already.
+  const Distribution bookworm = {.stated = "Debian:12"};
+  EXPECT_EQ(deb("pkg:deb/debian/u@2-1?epoch=1&upstream=u", bookworm), "Debian:12 u 1:2-1");
+  EXPECT_EQ(deb("pkg:deb/debian/u@1:2-1?epoch=1&upstream=u", bookworm), "Debian:12 u 1:2-1");
+  EXPECT_EQ(deb("pkg:deb/debian/u@2-1?epoch=0&upstream=u", bookworm), "Debian:12 u 2-1");
+  EXPECT_EQ(deb("pkg:deb/debian/u@2-1?epoch=1&upstream=v%401:3", bookworm), "Debian:12 v 1:3");
+  EXPECT_EQ(deb("pkg:deb/debian/u@2:2-1?epoch=1", bookworm),
+            "! pkg:deb/debian/u@2:2-1?epoch=1: has two epochs");
+  EXPECT_EQ(deb("pkg:deb/debian/u@2-1?epoch=1&upstream=v%403", bookworm),
+            "! pkg:deb/debian/u@2-1?epoch=1&upstream=v%403: does not say the epoch of its source "
+            "package");
+  EXPECT_EQ(deb("pkg:pypi/u@2.0?epoch=1", {}), "PyPI u 1!2.0");
+  EXPECT_EQ(deb("pkg:npm/u@2.0.0?epoch=1", {}),
+            "! pkg:npm/u@2.0.0?epoch=1: has an epoch, which its version cannot have");
+  EXPECT_EQ(deb("pkg:npm/angular/core@1.0.0", {}),
+            "! pkg:npm/angular/core@1.0.0: has a namespace that is no scope of npm");
+  EXPECT_EQ(deb("pkg:pypi/x/u@2.0", {}),
+            "! pkg:pypi/x/u@2.0: has a namespace, which packages of its type have not");
+  EXPECT_THAT(Error("bom.json", R"({"bomFormat":"CycloneDX","specVersion":"2.0"})"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "specVersion: is not version 1"));
   EXPECT_THAT(Error("bom.json", R"({"bomFormat":"Other"})"),
               StatusIs(absl::StatusCode::kInvalidArgument, "bomFormat: is not CycloneDX"));
+}
+
+// What a bill of materials is about is a package, too.
+TEST(InventoryTest, TheSubjectOfABillIsRead) {
+  const auto parse = [](absl::string_view subject, absl::string_view components) {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"component":)",
+                                     subject, R"(},"components":[)", components, "]}"));
+  };
+  const std::string part = R"({"type":"library","name":"p","purl":"pkg:pypi/p@1"})";
+  EXPECT_EQ(parse(R"({"type":"library","name":"a","purl":"pkg:pypi/a@1"})", part),
+            (Lines{"PyPI a 1", "PyPI p 1"}));
+  EXPECT_EQ(parse(R"({"type":"library","name":"a"})", part), (Lines{"PyPI p 1", "own 1"}));
+  EXPECT_EQ(parse(R"({"type":"container","name":"a","purl":"pkg:oci/a@sha256:1"})", part),
+            (Lines{"PyPI p 1", "own 1"}));
+  EXPECT_EQ(parse(R"({"type":"application","name":"a","components":[)" + part + "]}", ""),
+            (Lines{"PyPI p 1", "own 1"}));
+  // If there is nothing else, it is what is to be audited.
+  EXPECT_EQ(parse(R"({"type":"library","name":"a"})", ""), (Lines{"! a: has no package URL"}));
+  // Members that nobody knows, and other documents.
+  EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","component":[],"components":[{"name":"a",
+      "type":"file","Purl":"x","externalReferences":[{"type":"bom","url":"urn:b"}]}]})"),
+            (Lines{"! component: is a part of the file that is not known here",
+                   "! a.Purl: is a part of the file that is not known here",
+                   "! urn:b: is another bill of materials: give that one, too"}));
+}
+
+// A tool that writes no `upstream` at all says nothing by leaving it out.
+TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
+  const auto parse = [](absl::string_view tools, absl::string_view properties = "[]") {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":)", tools,
+                                     R"(},"components":[{"name":"libssl3","purl":
+            "pkg:deb/debian/libssl3@3.0-1?distro=debian-12","properties":)",
+                                     properties, "}]}"));
+  };
+  const Lines doubtful = {"Debian:12 libssl3 3.0-1 (doubtful)"};
+  EXPECT_EQ(parse("[]"), doubtful);
+  EXPECT_EQ(parse(R"([{"vendor":"aquasecurity","name":"trivy"}])"), doubtful);
+  EXPECT_EQ(parse(R"([{"name":"syft"},{"name":"other"}])"), doubtful);
+  EXPECT_EQ(parse(R"({"components":[{"type":"application","name":"other"}]})"), doubtful);
+  EXPECT_EQ(parse(R"([{"vendor":"anchore","name":"syft","version":"1.0"}])"),
+            (Lines{"Debian:12 libssl3 3.0-1"}));
+  EXPECT_EQ(parse(R"({"components":[{"type":"application","name":"syft"}]})"),
+            (Lines{"Debian:12 libssl3 3.0-1"}));
+  EXPECT_EQ(parse(R"([{"name":"trivy"}])", R"([
+      {"name":"aquasecurity:trivy:SrcName","value":"openssl"},
+      {"name":"aquasecurity:trivy:SrcVersion","value":"3.0.15"},
+      {"name":"aquasecurity:trivy:SrcRelease","value":"1~deb12u1"},
+      {"name":"aquasecurity:trivy:SrcEpoch","value":"1"}])"),
+            (Lines{"Debian:12 openssl 1:3.0.15-1~deb12u1"}));
+  for (const auto& [creator, lines] :
+       {std::pair("Tool: trivy-0.50", doubtful), {"Tool: syft-1.0", {"Debian:12 libssl3 3.0-1"}}}) {
+    EXPECT_EQ(
+        Parse("sbom",
+              absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Organization: x\nCreator: ", creator,
+                           "\nPackageName: libssl3\nExternalRef: PACKAGE-MANAGER "
+                           "purl pkg:deb/debian/libssl3@3.0-1?distro=debian-12\n")),
+        lines);
+    EXPECT_EQ(
+        Parse("sbom.spdx.json",
+              absl::StrCat(R"({"spdxVersion":"SPDX-2.3","creationInfo":{"creators":[")", creator,
+                           R"("]},"packages":[{"name":"libssl3","externalRefs":[{"referenceType":
+            "purl","referenceLocator":"pkg:deb/debian/libssl3@3.0-1?distro=debian-12"}]}]})")),
+        lines);
+  }
+}
+
+// A package URL of Go leaves open where the module's path ends.
+TEST(InventoryTest, GosPackageUrls) {
+  const auto parse = [](absl::string_view url) {
+    return Parse(
+        "bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":")", url, R"("}]})"));
+  };
+  EXPECT_EQ(parse("pkg:golang/h/net@v5.3.0#v5"),
+            (Lines{"Go h/net v5.3.0 (possible)", "Go h/net/v5 v5.3.0"}));
+  EXPECT_EQ(parse("pkg:golang/h/vault@v0.9.0#/api/auth/"),
+            (Lines{"Go h/vault v0.9.0 (possible)", "Go h/vault/api v0.9.0 (possible)",
+                   "Go h/vault/api/auth v0.9.0"}));
+  for (const auto& [version, release] :
+       std::vector<std::pair<std::string, std::string>>{{"v1.21.7", "1.21.7"},
+                                                        {"1.21.7", "1.21.7"},
+                                                        {"go1.21.7", "1.21.7"},
+                                                        {"go1.21", "1.21.0"},
+                                                        {"go1.21rc2", "1.21.0-rc.2"},
+                                                        {"go1.22.0beta1", "1.22.0-beta.1"},
+                                                        {"go1.21.7-custom", "go1.21.7-custom"},
+                                                        {"devel", "devel"},
+                                                        {"go1.", "go1."}}) {
+    for (const char* name : {"std", "stdlib"}) {
+      EXPECT_EQ(parse(absl::StrCat("pkg:golang/", name, "@", version, "#net/http")),
+                Lines{absl::StrCat("Go stdlib ", release)});
+    }
+  }
+  EXPECT_EQ(parse("pkg:golang/toolchain@go1.21.0"), Lines{"Go toolchain 1.21.0"});
 }
 
 TEST(InventoryTest, SpdxInBothNotations) {
@@ -339,9 +601,66 @@ TEST(InventoryTest, SpdxInBothNotations) {
                   "PackageComment: <text>one\nPackageName: not-one\n</text>\n"
                   "FileName: ./x\nSPDXID: SPDXRef-f\n"
                   "PackageName: plain\nSPDXID: SPDXRef-x\n"),
-            (Lines{"PyPI django 3.2.1", "! plain: has no package URL", "own 1"}));
-  EXPECT_THAT(Error("x", "SPDXVersion: SPDX-2.3\nPackageName: a\nC: <text>x\nPackageName: b\n"),
-              StatusIs(absl::StatusCode::kInvalidArgument, "x:3: a <text> has no end"));
+            (Lines{"PyPI django 3.2.1", "! not-one: stands in a text, and looks like a package",
+                   "! plain: has no package URL", "own 1"}));
+  // Several package URLs name one package each, in any order, and under any name of the type.
+  for (const char* order : {"ab", "ba"}) {
+    const std::string first(1, order[0]), second(1, order[1]);
+    EXPECT_EQ(
+        Parse("x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: p\n"
+                                "ExternalRef: PACKAGE_MANAGER purl pkg:npm/",
+                                first,
+                                "@1.0.0\n"
+                                "ExternalRef:\tSECURITY cpe23Type cpe:2.3:x\n"
+                                "ExternalRef: PACKAGE-MANAGER http://h/purl pkg:npm/",
+                                second, "@1.0.0\n")),
+        (Lines{absl::StrCat("npm ", first, " 1.0.0"), absl::StrCat("npm ", second, " 1.0.0")}));
+    EXPECT_EQ(
+        Parse("x.spdx.json", absl::StrCat(R"({"spdxVersion":"SPDX-2.3","packages":[
+        {"name":"p","externalRefs":[
+        {"referenceType":"purl","referenceLocator":"pkg:npm/)",
+                                          first, R"(@1.0.0"},
+        {"referenceType":"http://spdx.org/rdf/references/purl","referenceLocator":"pkg:npm/)",
+                                          second, R"(@1.0.0"}]}]})")),
+        (Lines{absl::StrCat("npm ", first, " 1.0.0"), absl::StrCat("npm ", second, " 1.0.0")}));
+  }
+  // A document may be about its packages, which are then not the project's.
+  EXPECT_EQ(Parse("x.spdx.json", R"({"spdxVersion":"SPDX-2.3","documentDescribes":["a","b"],
+      "packages":[{"SPDXID":"a","name":"a"},{"SPDXID":"b","name":"b"}]})"),
+            (Lines{"! a: has no package URL", "! b: has no package URL"}));
+  EXPECT_EQ(Parse("x",
+                  "SPDXVersion: SPDX-2.3\nPackageName: a\nSPDXID: r\n"
+                  "Relationship: r DESCRIBED_BY SPDXRef-DOCUMENT\n"),
+            (Lines{"! a: has no package URL"}));
+  EXPECT_EQ(Parse("x.spdx.json", R"({"spdxVersion":"SPDX-2.3","Packages":[],"packages":[],
+      "externalDocumentRefs":[{"spdxDocument":"urn:b"}]})"),
+            (Lines{"! Packages: is a part of the file that is not known here",
+                   "! urn:b: is another document: give that one, too"}));
+  // <text> is a mark at the beginning of a value alone.
+  EXPECT_EQ(Parse("x",
+                  "SPDXVersion: SPDX-2.3\nPackageName: <text>a</text>\n"
+                  "PackageComment: of <text>\nPackageName: b\nPackageComment: <text>x</text>\n"),
+            (Lines{"! a: has no package URL", "! b: has no package URL"}));
+  struct Case {
+    std::string lines, where;
+  };
+  for (const Case& c :
+       {Case{"PackageComment: <text>x\nPackageName: b\n", "x:3: a <text> has no end"},
+        Case{"PackageComment: <text>x</text> y\n", "x:3: something follows"},
+        Case{"PackageComment: <text>x\nPackageName: b\nPackageComment: <text>y</text>\n",
+             "x:5: a <text> in a <text>"},
+        Case{"PackageName: <text>x\ny</text>\n", "x:3: has more than one line"},
+        Case{"packageName: b\n", "x:3: is a tag that SPDX 2 has not"},
+        Case{"PackageName b\n", "x:3: is no tag"},
+        Case{"PackageComment: x\rPackageName: b\n", "x:3: has a control character"},
+        Case{"ExternalRef: PACKAGE-MANAGER purl\n", "x:3: is no reference"},
+        Case{"ExternalRef: PACKAGE-MANAGER purl pkg:npm/a b\n", "x:3: is no reference"},
+        Case{"FileName: f\nExternalRef: PACKAGE-MANAGER purl pkg:npm/a\n", "x:4: is of no package"},
+        Case{"Relationship: a DESCRIBES\n", "x:3: is no relationship"}}) {
+    EXPECT_THAT(Error("x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: a\n", c.lines)),
+                StatusIs(absl::StatusCode::kInvalidArgument, c.where))
+        << c.lines;
+  }
   EXPECT_THAT(Error("x", "SPDXVersion: SPDX-3.0\nPackageName: a\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "is not SPDX 2"));
   EXPECT_THAT(Error("x.json", R"({"spdxVersion":"SPDX-3.0"})"),
@@ -360,8 +679,12 @@ TEST(InventoryTest, PackageUrls) {
   EXPECT_EQ(text("pkg:npm/@angular/core@1"), "npm|@angular|core|1");
   EXPECT_EQ(text("pkg://PYPI/a@1%2Bb"), "pypi||a|1+b");
   EXPECT_EQ(text("pkg:golang/a.b/c/d@v1"), "golang|a.b/c|d|v1");
-  for (const char* bad : {"", "pkg:", "pkg:npm", "pkg:/x", "pkg:npm/", "pkg:npm/%4",
-                          "pkg:npm/a@%zz", "pkg:npm/a?x=%", "npm/a@1"}) {
+  EXPECT_EQ(ParsePackageUrl("pkg:golang/a/b@v1?Epoch=07#/x//y/")->subpath, "x/y");
+  EXPECT_EQ(ParsePackageUrl("pkg:golang/a/b@v1?Epoch=7&arch=")->epoch, "7");
+  for (const char* bad :
+       {"pkg:npm/a?x=1&X=2", "pkg:npm/a?x", "pkg:npm/a?x y=1", "pkg:npm/a?=1", "pkg:npm/a?epoch=1a",
+        "pkg:npm/a#../b", "pkg:npm/a#b/./c", "pkg:npm/a#%2F", "pkg:npm/a#%4", "", "pkg:", "pkg:npm",
+        "pkg:/x", "pkg:npm/", "pkg:npm/%4", "pkg:npm/a@%zz", "pkg:npm/a?x=%", "npm/a@1"}) {
     EXPECT_EQ(text(bad), "none") << bad;
   }
 }
@@ -376,73 +699,182 @@ TEST(InventoryTest, WhatIsNotRecognisedIsSaid) {
               StatusIs(absl::StatusCode::kNotFound, "/nowhere/poetry.lock"));
 }
 
-TEST(InventoryTest, ADirectoryIsAProjectOrAnEnvironment) {
-  std::string name = ::testing::TempDir() + "/inventory.XXXXXX";
-  SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
-  const fs::path directory = name;
-  Inventory inventory;
-  EXPECT_THAT(ReadInventory(name, {}, inventory),
-              StatusIs(absl::StatusCode::kNotFound, "no lock file"));
-  const auto write = [&](const fs::path& path, const std::string& content) {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << content;
-  };
-  write("go.sum", "a v1.0.0 h1:x\n");
-  write("requirements.txt", "b==1\n");
-  write("README.txt", "b==2\n");
+// A directory of its own for each test.
+class DirectoryTest : public ::testing::Test {
+ protected:
+  DirectoryTest() {
+    std::string name = ::testing::TempDir() + "/inventory.XXXXXX";
+    SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
+    directory_ = name;
+  }
+  ~DirectoryTest() override { fs::remove_all(directory_); }
+
+  void Write(const fs::path& path, const std::string& content) {
+    fs::create_directories((directory_ / path).parent_path());
+    std::ofstream(directory_ / path) << content;
+  }
+  // What was found, with the paths of what is unchecked relative to the directory.
+  Lines Read(Depth depth = Depth::kOne) {
+    Inventory inventory;
+    const absl::Status read = ReadInventory(directory_.string(), {}, inventory, depth);
+    if (!read.ok()) return {absl::StrCat("error: ", read.message())};
+    for (Unchecked& unchecked : inventory.unchecked) {
+      unchecked.what = fs::path(unchecked.file).lexically_relative(directory_).string();
+      absl::StrReplaceAll({{directory_.string() + "/", ""}}, &unchecked.why);
+    }
+    return LinesOf(inventory);
+  }
+
+  fs::path directory_;
+};
+
+constexpr char kForeign[] = "is of a format that is not read here";
+
+TEST_F(DirectoryTest, IsAProjectOrAnEnvironment) {
+  EXPECT_EQ(Read(), (Lines{absl::StrCat("error: ", directory_.string(),
+                                        ": no lock file, no SBOM and no installed Python packages "
+                                        "here")}));
+  Write("go.sum", "a v1.0.0 h1:x\n");
+  Write("requirements.txt", "b==1\n");
+  Write("README.txt", "b==2\n");
   const std::string site = "lib/python3.11/site-packages/";
-  write(site + "c-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: c\nVersion: 1\n");
-  write(site + "d.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: d\nVersion: 2\n");
-  write(site + "e.egg-info", "Metadata-Version: 2.1\nName: e\nVersion: 3\n");
-  SHOAL_EXPECT_OK(ReadInventory(name, {}, inventory));
-  EXPECT_EQ(LinesOf(inventory),
-            (Lines{"Go a v1.0.0", "PyPI b 1", "PyPI c 1", "PyPI d 2", "PyPI e 3"}));
-  EXPECT_EQ(inventory.items[0].file, name + "/go.sum");
-  // Other lock files, and packages in one file, are not passed over in silence.
-  inventory = {};
-  write(site + "g.egg", "PK");
-  write(site + "h.egg/EGG-INFO/PKG-INFO", "Metadata-Version: 2.1\nName: h\nVersion: 4\n");
-  for (const char* foreign : {"yarn.lock", "pnpm-lock.yaml", "Pipfile.lock", "uv.lock", "pdm.lock",
-                              "Gemfile.lock", "bun.lockb", "pylock.dev.toml", "bom.xml"}) {
-    write(foreign, "x");
-  }
-  for (const char* of_a_process : {".lock", "state.lock"}) write(of_a_process, "");
-  SHOAL_EXPECT_OK(ReadInventory(name, {}, inventory));
-  EXPECT_EQ(inventory.items.size(), 6u);
-  std::string foreign;
-  for (const Unchecked& unchecked : inventory.unchecked) {
-    absl::StrAppend(&foreign, unchecked.what, " ");
-    EXPECT_EQ(unchecked.why, "is of a format that is not read here");
-  }
-  EXPECT_EQ(foreign,
-            "Gemfile.lock Pipfile.lock bom.xml bun.lockb pdm.lock pnpm-lock.yaml pylock.dev.toml "
-            "uv.lock yarn.lock g.egg ");
-  // A package whose METADATA is gone must not be passed over.
-  fs::create_directories(directory / site / "f-1.dist-info");
-  EXPECT_THAT(ReadInventory(name, {}, inventory),
-              StatusIs(absl::StatusCode::kNotFound, "f-1.dist-info/METADATA"));
-  fs::remove_all(directory);
+  Write(site + "c-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: c\nVersion: 1\n");
+  Write(site + "d.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: d\nVersion: 2\n");
+  Write(site + "e.egg-info", "Metadata-Version: 2.1\nName: e\nVersion: 3\n");
+  Write(site + "e/tests/requirements.txt", "of-a-package==1\n");
+  fs::create_symlink("lib", directory_ / "lib64");
+  const Lines found = {"Go a v1.0.0", "PyPI b 1", "PyPI c 1", "PyPI d 2", "PyPI e 3"};
+  EXPECT_EQ(Read(), found);
+  EXPECT_EQ(Read(Depth::kAll), found) << "nothing is read twice";
+  Write("lib/pypy3.9/site-packages/f-1.dist-info/METADATA", "Name: f\nVersion: 1\n");
+  Write("site-packages/g-1.dist-info/METADATA", "Name: g\nVersion: 1\n");
+  Write("Lib/site-packages/h-1.dist-info/METADATA", "Name: h\nVersion: 1\n");
+  Write("lib/python3/dist-packages/i-1.dist-info/METADATA", "Name: i\nVersion: 1\n");
+  EXPECT_EQ(Read().size(), 9u);
+  EXPECT_EQ(Read(Depth::kAll).size(), 9u);
+}
+
+// Other lock files, and packages in one file, are not passed over in silence.
+TEST_F(DirectoryTest, WhatIsNotReadIsSaid) {
+  Write("go.sum", "a v1.0.0 h1:x\n");
+  std::vector<std::string> names = {
+      "yarn.lock",     "pnpm-lock.yaml",     "Pipfile.lock",    "uv.lock",       "pdm.lock",
+      "Gemfile.lock",  "bun.lockb",          "pylock.dev.toml", "bom.xml",       "g.egg",
+      "composer.lock", "packages.lock.json", "gradle.lockfile", "app.deps.json", "mix.lock"};
+  for (const std::string& name : names) Write(name, "x");
+  for (const char* of_a_process : {".lock", "state.lock"}) Write(of_a_process, "");
+  fs::create_directories(directory_ / ".git" / "x");
+  Write(".git/x/yarn.lock", "x");
+  std::ranges::sort(names);
+  Lines expected = {"Go a v1.0.0"};
+  for (const std::string& name : names)
+    expected.push_back(absl::StrCat("! ", name, ": ", kForeign));
+  EXPECT_EQ(Read(), expected);
+}
+
+// A manifest without a lock file says that there are packages, and not which.
+TEST_F(DirectoryTest, AManifestWithoutALockFileIsSaid) {
+  const std::string alone = "says what the project needs, and no lock file beside it says more";
+  const std::string never = "says what the project needs, and is not read here";
+  Write("requirements.txt", "b==1\n");
+  Write("setup.py", "");
+  Write("package.json", "{}");
+  Write("Cargo.toml", "");
+  Write("go.mod", "module x\n");
+  Write("pom.xml", "<project/>");
+  EXPECT_EQ(
+      Read(),
+      (Lines{"PyPI b 1", absl::StrCat("! Cargo.toml: ", alone), absl::StrCat("! go.mod: ", never),
+             absl::StrCat("! package.json: ", alone), absl::StrCat("! pom.xml: ", never)}));
+  Write("package-lock.json", R"({"packages":{"":{},"node_modules/a":{"version":"1.0.0"}}})");
+  Write("Cargo.lock", "[[package]]\nname = 'c'\nversion = '1.0.0'\nsource = 'x'\n");
+  // Workspaces have theirs above.
+  Write("member/Cargo.toml", "");
+  Write("member/package.json", "{}");
+  Write("node_modules/a/package.json", "{}");
+  EXPECT_EQ(Read(), (Lines{"crates.io c 1.0.0", "npm a 1.0.0", "PyPI b 1",
+                           absl::StrCat("! go.mod: ", never), absl::StrCat("! pom.xml: ", never)}));
+  fs::remove(directory_ / "package-lock.json");
+  EXPECT_EQ(Read(),
+            (Lines{"crates.io c 1.0.0", "PyPI b 1", absl::StrCat("! go.mod: ", never),
+                   "! node_modules: has installed packages, which are not read here",
+                   absl::StrCat("! package.json: ", alone), absl::StrCat("! pom.xml: ", never),
+                   "! member: lies below, and was not read: 1 file or directory there "
+                   "(--recursive reads them)"}));
+}
+
+TEST_F(DirectoryTest, WhatLiesBelowIsReadOrSaid) {
+  Write("go.sum", "a v1.0.0 h1:x\n");
+  Write("docs/readme.md", "x");
+  Write("services/api/requirements.txt", "b==1\n");
+  Write("services/api/yarn.lock", "x");
+  Write(".venv/lib/python3.11/site-packages/c-1.dist-info/METADATA", "Name: c\nVersion: 1\n");
+  const std::string unread = "lies below, and was not read: ";
+  EXPECT_EQ(Read(), (Lines{"Go a v1.0.0",
+                           absl::StrCat("! .venv/lib/python3.11/site-packages: ", unread,
+                                        "1 file or directory there (--recursive reads them)"),
+                           absl::StrCat("! services/api: ", unread,
+                                        "2 files or directories there (--recursive reads them)")}));
+  EXPECT_EQ(Read(Depth::kAll), (Lines{"Go a v1.0.0", "PyPI c 1", "PyPI b 1",
+                                      absl::StrCat("! services/api/yarn.lock: ", kForeign)}));
+  fs::remove(directory_ / "go.sum");
+  EXPECT_EQ(Read().size(), 2u) << "what lies below alone is no reason to fail";
+  // Links lead to what is read where it lies, or are said.
+  fs::create_symlink("services", directory_ / "inside");
+  fs::create_symlink("/usr", directory_ / "outside");
+  fs::create_symlink("loop", directory_ / "loop");
+  const Lines all = Read(Depth::kAll);
+  EXPECT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[2], "! outside: is a link to a directory elsewhere, which is not followed");
+}
+
+// What pip leaves behind must neither end the audit nor be passed over.
+TEST_F(DirectoryTest, WhatIsLeftOfAPackageIsSaid) {
+  const std::string site = "lib/python3.11/site-packages/";
+  Write(site + "a-1.dist-info/METADATA", "Name: a\nVersion: 1\n");
+  Write(site + "~b-1.dist-info/METADATA", "Name: b\nVersion: 1\n");
+  fs::create_directories(directory_ / site / "c-1.dist-info");
+  Write(site + "d-1.dist-info/METADATA", "no header\n");
+  Write(site + "e.egg-link", "/src/e\n.\n");
+  fs::create_directories(directory_ / site / "f.egg-info");
+  Write("conda-meta/g.json", "{}");
+  EXPECT_EQ(Read(),
+            (Lines{"PyPI a 1", absl::StrCat("! conda-meta: ", kForeign),
+                   absl::StrCat("! ", site, "d-1.dist-info/METADATA: cannot be read: ", site,
+                                "d-1.dist-info/METADATA:1: is no field of a header"),
+                   absl::StrCat("! ", site,
+                                "c-1.dist-info: has no METADATA: which package it is, is not said"),
+                   absl::StrCat("! ", site,
+                                "e.egg-link: is a link to a project elsewhere: give that "
+                                "directory, too"),
+                   absl::StrCat("! ", site,
+                                "f.egg-info: has no PKG-INFO: which package it is, is not said"),
+                   absl::StrCat("! ", site,
+                                "~b-1.dist-info: is left over from an uninstall that pip did "
+                                "not finish")}));
 }
 
 // Whoever owns a project must not be able to stop its audit, nor to shorten it.
-TEST(InventoryTest, ADirectoryThatCannotBeReadIsAnError) {
-  std::string name = ::testing::TempDir() + "/inventory.XXXXXX";
-  SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
-  const fs::path directory = name;
-  std::ofstream(directory / "go.sum") << "a v1.0.0 h1:x\n";
+TEST_F(DirectoryTest, WhatCannotBeReadIsSaid) {
+  Write("go.sum", "a v1.0.0 h1:x\n");
   Inventory inventory;
-  fs::create_symlink("lib", directory / "lib");
-  EXPECT_FALSE(ReadInventory(name, {}, inventory).ok()) << "a link to itself";
-  fs::remove(directory / "lib");
-  std::ofstream(directory / "lib") << "no directory";
-  SHOAL_EXPECT_OK(ReadInventory(name, {}, inventory));
-  const std::string pipe = name + "/requirements.txt";
+  fs::create_symlink("lib", directory_ / "lib");
+  EXPECT_FALSE(ReadInventory(directory_.string(), {}, inventory).ok()) << "a link to itself";
+  fs::remove(directory_ / "lib");
+  std::ofstream(directory_ / "lib") << "no directory";
+  EXPECT_EQ(Read(), Lines{"Go a v1.0.0"});
+  const std::string pipe = (directory_ / "requirements.txt").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  for (const std::string& path : {name, pipe}) {
-    EXPECT_THAT(ReadInventory(path, {}, inventory),
-                StatusIs(absl::StatusCode::kInvalidArgument, "is no regular file"));
-  }
-  fs::remove_all(directory);
+  EXPECT_THAT(ReadInventory(pipe, {}, inventory),
+              StatusIs(absl::StatusCode::kInvalidArgument, "is no regular file"));
+  Write("Cargo.lock", "[[package]]\n");
+  EXPECT_EQ(
+      Read(),
+      (Lines{"Go a v1.0.0",
+             "! Cargo.lock: cannot be read: Cargo.lock:1: a package has no name or no version",
+             "! requirements.txt: cannot be read: requirements.txt: is no regular file"}));
+  EXPECT_THAT(ReadInventory((directory_ / "Cargo.lock").string(), {}, inventory),
+              StatusIs(absl::StatusCode::kInvalidArgument, "Cargo.lock:1"));
 }
 
 // The way to a value is not copied into each of its members.

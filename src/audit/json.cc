@@ -37,6 +37,35 @@ std::string Step(absl::string_view name) {
   return absl::StrCat("[\"", shown, name.size() > kMaxShownName ? ".." : "", "\"]");
 }
 
+// How many members the objects of a text have, as it is written: outside of strings a colon stands
+// in front of each value of one, and nowhere else.
+size_t WrittenMembers(absl::string_view text) {
+  size_t members = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (in_string && text[at] == '\\') {
+      ++at;
+    } else if (text[at] == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      members += text[at] == ':';
+    }
+  }
+  return members;
+}
+
+// How many the parsed objects have. As deep as the text, which the parser bounds.
+size_t KeptMembers(const boost::json::value& value) {
+  size_t members = 0;
+  if (value.is_array()) {
+    for (const boost::json::value& item : value.get_array()) members += KeptMembers(item);
+  } else if (value.is_object()) {
+    members += value.get_object().size();
+    for (const auto& member : value.get_object()) members += KeptMembers(member.value());
+  }
+  return members;
+}
+
 // Puts the way from a value to one within it in front of `way`. False if it is not there. As deep
 // as the text, which the parser bounds.
 bool FindWay(const boost::json::value& from, const boost::json::value* wanted, std::string& way) {
@@ -85,6 +114,11 @@ absl::StatusOr<JsonText> JsonText::Parse(absl::string_view text, std::string sou
   if (error) return wrong(error.message());
   JsonText result;
   result.whole_ = std::make_unique<JsonView::Whole>(std::move(source), parser.release());
+  // The parser keeps one of two members of a name, and readers differ about which.
+  if (KeptMembers(result.whole_->root) != WrittenMembers(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(result.whole_->source, ":1: an object has two members of one name"));
+  }
   return result;
 }
 
@@ -138,6 +172,12 @@ absl::StatusOr<bool> JsonView::Bool() const {
   if (!exists()) return false;
   if (!value_->is_bool()) return Wrong("is neither true nor false");
   return value_->get_bool();
+}
+
+absl::StatusOr<std::optional<int64_t>> JsonView::Integer() const {
+  if (!exists()) return std::optional<int64_t>();
+  if (!value_->is_int64()) return Wrong("is no whole number");
+  return std::optional<int64_t>(value_->get_int64());
 }
 
 }  // namespace shoal::audit

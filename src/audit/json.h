@@ -2,7 +2,9 @@
 #ifndef SHOAL_SRC_AUDIT_JSON_H_
 #define SHOAL_SRC_AUDIT_JSON_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,8 @@ class JsonView {
   absl::StatusOr<absl::string_view> Text() const;
   // False if it is not there.
   absl::StatusOr<bool> Bool() const;
+  // Nothing if it is not there.
+  absl::StatusOr<std::optional<int64_t>> Integer() const;
 
   // The way to a value, "affected[3].ranges[0]", is only looked for here: a copy in every view
   // could take many times the memory of the text.
@@ -54,7 +58,8 @@ struct JsonView::Member {
 
 class JsonText {
  public:
-  // One JSON value (RFC 8259) of UTF-8, at most 64 deep; a byte order mark is skipped.
+  // One JSON value (RFC 8259) of UTF-8, at most 64 deep, whose objects have each member once; a byte
+  // order mark is skipped.
   // INVALID_ARGUMENT "SOURCE:LINE:COLUMN: ..".
   static absl::StatusOr<JsonText> Parse(absl::string_view text, std::string source);
 

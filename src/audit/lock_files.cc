@@ -1,6 +1,11 @@
 // Lock files in JSON (npm) and TOML (Poetry, Cargo).
 #include <algorithm>
+#include <initializer_list>
+#include <iterator>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,176 +16,154 @@
 #include "src/audit/collector.h"
 #include "src/audit/json.h"
 #include "src/base/status_macros.h"
+#include "src/table/records.h"
+#include "toml++/toml.h"
 
 namespace shoal::audit {
 namespace {
 
-// A [[package]] of a lock file. What it lacks is empty.
+constexpr int64_t kNewestPackageLock = 3;
+
+// A key of so many parts makes as many tables in tables, which are freed by as many nested calls.
+constexpr size_t kMaxKeyParts = 32;
+// What is parsed takes up to fifty times the bytes of its text.
+constexpr size_t kMaxTomlBytes = size_t{1} << 24;
+
+// The place behind the string that begins at `at`. The end of the text if the string has no end.
+size_t AfterString(absl::string_view text, size_t at) {
+  const char quote = text[at];
+  const std::string three(3, quote);
+  const bool is_long = absl::StartsWith(text.substr(at), three);
+  const absl::string_view close = absl::string_view(three).substr(0, is_long ? 3 : 1);
+  for (at += close.size(); at < text.size(); ++at) {
+    if (!is_long && text[at] == '\n') return text.size();
+    if (quote == '"' && text[at] == '\\') {
+      ++at;
+    } else if (absl::StartsWith(text.substr(at), close)) {
+      return at + close.size();
+    }
+  }
+  return text.size();
+}
+
+// What the parser takes, but this program cannot bear: keys of very many parts. Also what TOML has
+// not, so that this function and the parser agree on where a line ends.
+absl::Status CheckToml(absl::string_view text, const Collector& collector) {
+  if (text.size() > kMaxTomlBytes) {
+    return collector.Wrong(1, absl::StrCat("has more than ", kMaxTomlBytes >> 20, " MiB"));
+  }
+  uint64_t line = 1;
+  size_t parts = 1;
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    const bool ends_line = c == '\n' || (c == '\r' && absl::StartsWith(text.substr(at), "\r\n"));
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t' && !ends_line) {
+      return collector.Wrong(line, "not TOML: a control character");
+    }
+    if (c == '"' || c == '\'') {
+      const size_t after = AfterString(text, at);
+      line += static_cast<uint64_t>(std::count(text.begin() + at, text.begin() + after, '\n'));
+      at = after;
+      continue;
+    }
+    if (c == '#') {
+      const size_t end = std::min(text.find_first_of("\r\n", at), text.size());
+      at = end;
+      continue;
+    }
+    line += c == '\n';
+    // Between these there is one key at most.
+    if (absl::string_view("\n=,[{").find(c) != absl::string_view::npos) parts = 1;
+    parts += c == '.';
+    if (parts > kMaxKeyParts) {
+      return collector.Wrong(line, absl::StrCat("a key has more than ", kMaxKeyParts, " parts"));
+    }
+    ++at;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<toml::table> ParseToml(absl::string_view content, const Collector& collector) {
+  if (const absl::Status utf16 = table::RefuseUtf16(content); !utf16.ok()) {
+    return collector.Wrong(1, utf16.message());
+  }
+  SHOAL_RETURN_IF_ERROR(CheckToml(content, collector));
+  toml::parse_result parsed = toml::parse(std::string_view(content.data(), content.size()));
+  if (!parsed) {
+    const std::string_view what = parsed.error().description();
+    return collector.Wrong(parsed.error().source().begin.line,
+                           absl::StrCat("not TOML: ", absl::string_view(what.data(), what.size())));
+  }
+  return std::move(parsed).table();
+}
+
+absl::string_view KeyOf(const toml::key& key) { return {key.str().data(), key.str().size()}; }
+
+// The member's text; empty if it is not there.
+absl::StatusOr<std::string> TextOf(const toml::table& table, absl::string_view name,
+                                   const Collector& collector) {
+  const toml::node* const node = table.get(std::string_view(name.data(), name.size()));
+  if (node == nullptr) return "";
+  if (!node->is_string()) {
+    return collector.Wrong(node->source().begin.line, absl::StrCat(name, " is no text"));
+  }
+  return node->as_string()->get();
+}
+
+// A package of a lock file, with its name and its version.
 struct LockedPackage {
-  uint64_t line = 0;
-  std::string name = {}, version = {}, source = {};
-  std::string source_type = {};  // of [package.source]
+  const toml::table* table;
+  std::string name, version;
 };
 
-// Reads the packages of a lock file in TOML, in one pass and without nested calls. Of TOML it knows
-// what tells where a value ends: strings of all four kinds, brackets, comments. Values that are not
-// asked for are skipped unread; a name, version, source or type must be a string of one line
-// without escapes, as the package managers write them. Anything else is an error, and never a
-// package that is left out.
-class LockReader {
- public:
-  LockReader(absl::string_view text, const Collector& collector)
-      : text_(text), collector_(collector) {}
+absl::StatusOr<LockedPackage> ReadPackage(const toml::table& table, const Collector& collector) {
+  LockedPackage package{.table = &table, .name = {}, .version = {}};
+  SHOAL_ASSIGN_OR_RETURN(package.name, TextOf(table, "name", collector));
+  SHOAL_ASSIGN_OR_RETURN(package.version, TextOf(table, "version", collector));
+  if (package.name.empty() || package.version.empty()) {
+    return collector.Wrong(table.source().begin.line, "a package has no name or no version");
+  }
+  return package;
+}
 
-  absl::StatusOr<std::vector<LockedPackage>> Read() {
-    while (SkipToStatement()) {
-      SHOAL_RETURN_IF_ERROR(text_[0] == '[' ? Header() : Assignment());
+// The tables of [[package]]. What else stands on the first level, but for `known`, is unchecked: it
+// may name packages, too.
+absl::StatusOr<std::vector<LockedPackage>> ReadPackages(
+    const toml::table& file, std::initializer_list<absl::string_view> known, Collector& collector) {
+  std::vector<LockedPackage> packages;
+  for (const auto& [key, node] : file) {
+    const absl::string_view name = KeyOf(key);
+    if (name != "package") {
+      if (std::ranges::find(known, name) != known.end()) continue;
+      SHOAL_RETURN_IF_ERROR(collector.Skip(name, kUnknownPart));
+      continue;
     }
-    for (const LockedPackage& package : packages_) {
-      if (package.name.empty() || package.version.empty()) {
-        return collector_.Wrong(package.line, "a package has no name or no version");
+    const toml::array* const list = node.as_array();
+    if (list == nullptr) {
+      return collector.Wrong(node.source().begin.line, "`package` is not a list of tables");
+    }
+    for (const toml::node& item : *list) {
+      if (!item.is_table()) {
+        return collector.Wrong(item.source().begin.line, "`package` is not a list of tables");
       }
+      SHOAL_ASSIGN_OR_RETURN(LockedPackage package, ReadPackage(*item.as_table(), collector));
+      packages.push_back(std::move(package));
     }
-    return std::move(packages_);
   }
+  return packages;
+}
 
- private:
-  absl::Status Wrong(absl::string_view what) const {
-    return collector_.Wrong(line_, absl::StrCat("not TOML of a lock file: ", what));
-  }
-  void Skip(size_t count) {
-    const absl::string_view skipped = text_.substr(0, count);
-    line_ += static_cast<uint64_t>(std::count(skipped.begin(), skipped.end(), '\n'));
-    text_.remove_prefix(skipped.size());
-  }
-  void SkipAll(absl::string_view blanks) { Skip(text_.find_first_not_of(blanks)); }
-  void SkipComment() { Skip(text_.find('\n')); }
-  // False at the end of the text.
-  bool SkipToStatement() {
-    for (;;) {
-      SkipAll(" \t\r\n");
-      if (!absl::StartsWith(text_, "#")) return !text_.empty();
-      SkipComment();
-    }
-  }
-  // Nothing but a comment may follow on the line.
-  absl::Status EndLine() {
-    SkipAll(" \t\r");
-    if (absl::StartsWith(text_, "#")) SkipComment();
-    if (!text_.empty() && text_[0] != '\n') return Wrong("something follows on the line");
-    return absl::OkStatus();
-  }
-
-  // "[package.source]", "[[package]]".
-  absl::Status Header() {
-    const absl::string_view line = text_.substr(0, text_.find('\n'));
-    const bool is_item = absl::StartsWith(line, "[[");
-    const absl::string_view close = is_item ? "]]" : "]";
-    const size_t end = line.find(close);
-    if (end == absl::string_view::npos) return Wrong("a header has no end");
-    table_ = std::string(absl::StripAsciiWhitespace(line.substr(close.size(), end - close.size())));
-    if (table_.empty()) return Wrong("a header has no name");
-    // In quotes it could be `package` as well.
-    if (is_item && table_.find_first_of("\"'\\") != std::string::npos) {
-      return Wrong("a list of tables has a name in quotes");
-    }
-    if (is_item && table_ == "package") packages_.push_back({.line = line_});
-    if (!is_item && table_ == "package") return Wrong("`package` is not a list of tables");
-    Skip(end + close.size());
-    return EndLine();
-  }
-
-  // "key = value".
-  absl::Status Assignment() {
-    const absl::string_view line = text_.substr(0, text_.find('\n'));
-    const size_t equals = line.find('=');
-    if (equals == 0 || equals == absl::string_view::npos) {
-      return Wrong("neither a key nor a header");
-    }
-    const absl::string_view key = absl::StripAsciiWhitespace(line.substr(0, equals));
-    if (table_.empty() && key == "package") return Wrong("`package` is not a list of tables");
-    std::string* const wanted = Wanted(key);
-    Skip(equals + 1);
-    SkipAll(" \t\r");
-    const absl::string_view value = text_;
-    SHOAL_RETURN_IF_ERROR(Value());
-    if (wanted != nullptr) {
-      const absl::string_view whole = value.substr(0, value.size() - text_.size());
-      if (whole.size() < 2 || (whole[0] != '"' && whole[0] != '\'') ||
-          whole.find_first_of("\\\n") != absl::string_view::npos ||
-          whole.find(whole[0], 1) != whole.size() - 1) {
-        return Wrong(absl::StrCat(key, " is no plain string"));
-      }
-      if (!wanted->empty()) return Wrong(absl::StrCat(key, " is there twice"));
-      *wanted = std::string(whole.substr(1, whole.size() - 2));
-    }
-    return EndLine();
-  }
-  // Where the value of a key of the present table goes; null if nobody asks for it.
-  std::string* Wanted(absl::string_view key) {
-    if (packages_.empty()) return nullptr;
-    LockedPackage& package = packages_.back();
-    if (table_ == "package.source" && key == "type") return &package.source_type;
-    if (table_ != "package") return nullptr;
-    if (key == "name") return &package.name;
-    if (key == "version") return &package.version;
-    return key == "source" ? &package.source : nullptr;
-  }
-
-  // To the end of a value: brackets may hold line breaks, and strings may hold brackets.
-  absl::Status Value() {
-    uint64_t depth = 0;
-    bool any = false;
-    while (!text_.empty()) {
-      const char c = text_[0];
-      const bool ends = c == '\n' || c == '#' || c == ' ' || c == '\t' || c == '\r';
-      if (ends && depth == 0) break;
-      any = true;
-      if (c == '"' || c == '\'') {
-        SHOAL_RETURN_IF_ERROR(String(c));
-        continue;
-      }
-      if (c == '#') {
-        SkipComment();
-        continue;
-      }
-      depth += c == '[' || c == '{';
-      if (c == ']' || c == '}') {
-        if (depth == 0) return Wrong("a bracket closes that was not opened");
-        --depth;
-      }
-      Skip(1);
-    }
-    if (depth > 0) return Wrong("a bracket is not closed");
-    return any ? absl::OkStatus() : Wrong("a key has no value");
-  }
-  absl::Status String(char quote) {
-    const std::string three(3, quote);
-    const bool is_long = absl::StartsWith(text_, three);
-    const absl::string_view close = absl::string_view(three).substr(0, is_long ? 3 : 1);
-    size_t at = close.size();
-    for (; at < text_.size() && !absl::StartsWith(text_.substr(at), close); ++at) {
-      if (!is_long && text_[at] == '\n') return Wrong("a string has no end");
-      // A backslash in double quotes takes the next character with it.
-      if (quote == '"' && text_[at] == '\\') ++at;
-    }
-    if (at >= text_.size()) return Wrong("a string has no end");
-    at += close.size();
-    // Up to two more quotes belong to a long string.
-    while (is_long && at < text_.size() && text_[at] == quote) ++at;
-    Skip(at);
-    return absl::OkStatus();
-  }
-
-  absl::string_view text_;
-  const Collector& collector_;
-  uint64_t line_ = 1;
-  std::string table_;
-  std::vector<LockedPackage> packages_;
-};
+// Whether a place is an archive, of which a package may have any name, and not a directory.
+bool IsArchive(absl::string_view place) {
+  return absl::EndsWith(place, ".tgz") || absl::EndsWith(place, ".tar.gz") ||
+         absl::EndsWith(place, ".tar");
+}
 
 // Versions 1 of npm's lock files: packages in packages.
 absl::Status ParseDependencies(const JsonView& dependencies, Collector& collector) {
+  static constexpr absl::string_view kMembers[] = {
+      "version", "resolved", "integrity", "bundled",      "dev",  "optional",   "devOptional",
+      "peer",    "requires", "from",      "dependencies", "name", "extraneous", "inBundle"};
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, dependencies.Members());
   for (const auto& [name, package] : members) {
     SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, package.Get("version"));
@@ -195,11 +178,16 @@ absl::Status ParseDependencies(const JsonView& dependencies, Collector& collecto
       real = version.substr(0, at);
       version = version.substr(at + 1);
     }
-    if (absl::StartsWith(version, "file:")) {
+    // An address says neither the package's version nor its name for sure.
+    const bool is_address = absl::StrContains(version, ":");
+    if (absl::StartsWith(version, "file:") && !IsArchive(version)) {
       collector.Own();
     } else {
-      SHOAL_RETURN_IF_ERROR(collector.Add("npm", real, version));
+      SHOAL_RETURN_IF_ERROR(collector.Add("npm", real, version,
+                                          is_address ? Certainty::kDoubtful : Certainty::kCertain,
+                                          is_address ? "it comes from an address" : ""));
     }
+    SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kMembers, name, collector));
     SHOAL_ASSIGN_OR_RETURN(const JsonView inner, package.Get("dependencies"));
     SHOAL_RETURN_IF_ERROR(ParseDependencies(inner, collector));
   }
@@ -209,7 +197,17 @@ absl::Status ParseDependencies(const JsonView& dependencies, Collector& collecto
 }  // namespace
 
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
+  static constexpr absl::string_view kMembers[] = {
+      "name",         "version",          "lockfileVersion",  "requires", "packages",
+      "dependencies", "preserveSymlinks", "packageIntegrity", "engines",  "lockfile-version",
+      "_from",        "_resolved"};
   SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(content, collector.file()));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView lock_view, text.root().Get("lockfileVersion"));
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<int64_t> lock_version, lock_view.Integer());
+  if (lock_version.has_value() && (*lock_version < 1 || *lock_version > kNewestPackageLock)) {
+    return lock_view.Wrong("is a version of npm's format that is not read");
+  }
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(text.root(), kMembers, "", collector));
   SHOAL_ASSIGN_OR_RETURN(const JsonView packages, text.root().Get("packages"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, packages.Members());
   constexpr absl::string_view kModules = "node_modules/";
@@ -220,13 +218,29 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
     SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, text.root().Get("dependencies"));
     SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, collector));
   }
+  // The packages of the project's workspaces are those to which a link leads.
+  std::set<absl::string_view> linked;
+  const auto is_link = [](const JsonView& package) -> absl::StatusOr<bool> {
+    SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, package.Get("link"));
+    return link_view.Bool();
+  };
+  for (const auto& [path, package] : members) {
+    SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
+    SHOAL_ASSIGN_OR_RETURN(const JsonView to_view, package.Get("resolved"));
+    if (!link) continue;
+    SHOAL_ASSIGN_OR_RETURN(const absl::string_view to, to_view.Text());
+    linked.insert(to);
+  }
   for (const auto& [path, package] : members) {
     const size_t at = path.rfind(kModules);
-    SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, package.Get("link"));
-    SHOAL_ASSIGN_OR_RETURN(const bool link, link_view.Bool());
-    // The project itself, and the packages of its workspaces.
-    if (at == absl::string_view::npos || link) {
+    SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
+    if (link || path.empty() || linked.contains(path)) {
       collector.Own();
+      continue;
+    }
+    if (at == absl::string_view::npos) {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(
+          path, "is neither the project nor one of its workspaces nor in node_modules"));
       continue;
     }
     SHOAL_ASSIGN_OR_RETURN(const JsonView name_view, package.Get("name"));
@@ -240,10 +254,24 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
 }
 
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
+  if (const toml::table* const metadata = file["metadata"].as_table(); metadata != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string version, TextOf(*metadata, "lock-version", collector));
+    const bool is_known =
+        version.empty() || absl::StartsWith(version, "1.") || absl::StartsWith(version, "2.");
+    if (!is_known) return collector.Wrong(1, "is of a version of Poetry's format that is not read");
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<LockedPackage> packages,
-                         LockReader(content, collector).Read());
+                         ReadPackages(file, {"metadata", "extras"}, collector));
   for (const LockedPackage& package : packages) {
-    if (package.source_type == "directory") {
+    std::string type;
+    if (const toml::node* const source = package.table->get("source"); source != nullptr) {
+      if (!source->is_table()) {
+        return collector.Wrong(source->source().begin.line, "a source is no table");
+      }
+      SHOAL_ASSIGN_OR_RETURN(type, TextOf(*source->as_table(), "type", collector));
+    }
+    if (type == "directory") {
       collector.Own();
     } else {
       SHOAL_RETURN_IF_ERROR(collector.Add("PyPI", package.name, package.version));
@@ -253,11 +281,34 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
 }
 
 absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<LockedPackage> packages,
-                         LockReader(content, collector).Read());
+  constexpr int64_t kNewest = 4;
+  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
+  if (const toml::node* const version = file.get("version"); version != nullptr) {
+    const int64_t number = version->value<int64_t>().value_or(0);
+    if (number < 1 || number > kNewest) {
+      return collector.Wrong(version->source().begin.line,
+                             "is of a version of Cargo's format that is not read");
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::vector<LockedPackage> packages,
+                         ReadPackages(file, {"version", "root", "metadata", "patch"}, collector));
+  // In the first version the project itself stands apart.
+  if (const toml::node* const root = file.get("root"); root != nullptr) {
+    if (!root->is_table()) return collector.Wrong(root->source().begin.line, "`root` is no table");
+    SHOAL_ASSIGN_OR_RETURN(LockedPackage package, ReadPackage(*root->as_table(), collector));
+    packages.push_back(std::move(package));
+  }
+  static constexpr absl::string_view kKnown[] = {"name",     "version",      "source",
+                                                 "checksum", "dependencies", "replace"};
   for (const LockedPackage& package : packages) {
-    // What has no source lies in the project.
-    if (package.source.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string source, TextOf(*package.table, "source", collector));
+    // What has no source lies in the project. So it must be sure that it has none.
+    for (const auto& [key, node] : *package.table) {
+      if (std::ranges::find(kKnown, KeyOf(key)) != std::end(kKnown)) continue;
+      SHOAL_RETURN_IF_ERROR(
+          collector.Skip(absl::StrCat(package.name, ".", KeyOf(key)), kUnknownPart));
+    }
+    if (source.empty()) {
       collector.Own();
     } else {
       SHOAL_RETURN_IF_ERROR(collector.Add("crates.io", package.name, package.version));

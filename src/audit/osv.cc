@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <span>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -13,6 +16,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "src/audit/json.h"
 #include "src/audit/version.h"
 #include "src/base/status_macros.h"
@@ -24,16 +30,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kMaxTimeBytes = 64;
+
+bool IsWord(absl::string_view text) {
+  return text.size() <= kMaxIdBytes && std::ranges::all_of(text, [](char c) {
+           return absl::ascii_isgraph(static_cast<unsigned char>(c));
+         });
+}
+
 // An identifier or a time: visible ASCII.
 absl::StatusOr<std::string> Word(const JsonView& view) {
   SHOAL_ASSIGN_OR_RETURN(const absl::string_view text, view.Text());
   if (text.size() > kMaxIdBytes)
     return view.Wrong(absl::StrCat("has more than ", kMaxIdBytes, " bytes"));
-  for (const char c : text) {
-    if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
-      return view.Wrong("has something other than visible ASCII characters");
-    }
-  }
+  if (!IsWord(text)) return view.Wrong("has something other than visible ASCII characters");
   return std::string(text);
 }
 
@@ -64,9 +74,16 @@ struct Event {
   std::optional<Version> version;
 };
 
+int Place(Event::Kind kind) {
+  return kind == Event::Kind::kFixed ? 0 : kind == Event::Kind::kIntroduced ? 1 : 2;
+}
+
 // The schema's evaluation: versions become affected at `introduced` and are no more at `fixed` or
-// after `last_affected`, in the order of the versions, but never at or after the last `limit`.
-// Unclear if something is no version.
+// after `last_affected`, in the order of the versions, but never at or after the last `limit`. The
+// schema leaves open what several events of one version mean, and no order in the file may decide
+// it: what is fixed and introduced there is affected from there on, and what is fixed and last
+// affected there is affected. Unclear if something is no version, or if nothing but such a pair
+// begins a range without an end.
 absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, view.Items());
   std::vector<Event> events;
@@ -111,28 +128,42 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
     affected.unclear = true;
     return affected;
   }
-  // What is last affected is still affected by what comes at the same version.
-  std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
-    if (!a.version.has_value() || !b.version.has_value()) {
-      return !a.version.has_value() && b.version.has_value();
-    }
-    const int versions = Compare(*a.version, *b.version);
-    if (versions != 0) return versions < 0;
-    return a.kind != Event::Kind::kLastAffected && b.kind == Event::Kind::kLastAffected;
+  // "0" comes before every version.
+  const auto compare = [](const Event& a, const Event& b) {
+    if (a.version.has_value() && b.version.has_value()) return Compare(*a.version, *b.version);
+    return static_cast<int>(a.version.has_value()) - static_cast<int>(b.version.has_value());
+  };
+  // Of the events of one version those that are fixed come first, then those that are introduced.
+  std::stable_sort(events.begin(), events.end(), [&](const Event& a, const Event& b) {
+    const int versions = compare(a, b);
+    return versions != 0 ? versions < 0 : Place(a.kind) < Place(b.kind);
   });
   std::optional<Interval> open;
-  for (const Event& event : events) {
+  const Event* fixed_nothing = nullptr;
+  bool opened_by_pair = false;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const Event& event = events[i];
     if (event.kind == Event::Kind::kIntroduced) {
       if (open.has_value()) continue;
       open.emplace();
       if (event.version.has_value()) open->from = event.text;
+      opened_by_pair = fixed_nothing != nullptr && compare(*fixed_nothing, event) == 0;
     } else if (open.has_value()) {
       open->to = event.text;
       open->to_is_affected = event.kind == Event::Kind::kLastAffected;
+      for (size_t j = i + 1; j < events.size() && compare(events[j], event) == 0; ++j) {
+        open->to_is_affected |= events[j].kind == Event::Kind::kLastAffected;
+      }
       affected.intervals.push_back(*std::exchange(open, std::nullopt));
+    } else {
+      fixed_nothing = &event;
     }
   }
-  if (open.has_value()) affected.intervals.push_back(*std::move(open));
+  if (open.has_value() && opened_by_pair) {
+    affected.unclear = true;
+  } else if (open.has_value()) {
+    affected.intervals.push_back(*std::move(open));
+  }
   if (!limited || unlimited) return affected;
   for (Interval& interval : affected.intervals) {
     const std::optional<Version> to =
@@ -145,14 +176,34 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
   return affected;
 }
 
+// Whether an object has a member that is not among `known`: it may say more than is understood.
+absl::StatusOr<bool> HasOther(const JsonView& object, std::span<const absl::string_view> known) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, object.Members());
+  return std::ranges::any_of(members, [&](const JsonView::Member& member) {
+    return std::ranges::find(known, member.name) == known.end();
+  });
+}
+
+constexpr absl::string_view kOfRecord[] = {
+    "schema_version", "id",       "modified",   "published", "withdrawn",
+    "aliases",        "upstream", "related",    "summary",   "details",
+    "severity",       "affected", "references", "credits",   "database_specific"};
+constexpr absl::string_view kOfElement[] = {"package",  "severity",           "ranges",
+                                            "versions", "ecosystem_specific", "database_specific"};
+constexpr absl::string_view kOfRange[] = {"type", "repo", "events", "database_specific"};
+
+// Unclear where a member is not known, which may name more versions.
 absl::StatusOr<Affected> ReadAffected(const JsonView& view, Order order) {
   std::vector<Affected> parts;
+  SHOAL_ASSIGN_OR_RETURN(bool unclear, HasOther(view, kOfElement));
   SHOAL_ASSIGN_OR_RETURN(const JsonView ranges_view, view.Get("ranges"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> ranges, ranges_view.Items());
   for (const JsonView& range : ranges) {
     SHOAL_ASSIGN_OR_RETURN(const JsonView type_view, range.Get("type"));
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view type, type_view.Text());
     SHOAL_ASSIGN_OR_RETURN(const JsonView events, range.Get("events"));
+    SHOAL_ASSIGN_OR_RETURN(const bool has_other, HasOther(range, kOfRange));
+    unclear |= has_other;
     if (type == "GIT") continue;
     if (type != "SEMVER" && type != "ECOSYSTEM") {
       return type_view.Wrong("is SEMVER, ECOSYSTEM or GIT");
@@ -172,6 +223,7 @@ absl::StatusOr<Affected> ReadAffected(const JsonView& view, Order order) {
   }
   // A record that names no versions says that some are affected, and not which.
   if (parts.empty() && single.versions.empty()) single.unclear = true;
+  single.unclear |= unclear;
   parts.push_back(std::move(single));
   std::vector<const Affected*> all;
   for (const Affected& part : parts) all.push_back(&part);
@@ -187,128 +239,319 @@ int Rank(absl::string_view id) {
   return absl::StartsWith(id, "GHSA-") ? 1 : absl::StartsWith(id, "CVE-") ? 3 : 2;
 }
 
+// The ecosystem of a package's key, whose name has no slash.
+std::string EcosystemOf(absl::string_view key) { return std::string(key.substr(0, key.find('/'))); }
+
+// A distribution without its release.
+bool IsFamily(absl::string_view ecosystem) {
+  return ecosystem == "Debian" || ecosystem == "Ubuntu";
+}
+
+// The text of a member, or nothing where there is none.
+absl::string_view TextIn(const JsonView& object, absl::string_view name) {
+  const absl::StatusOr<JsonView> view = object.Get(name);
+  if (!view.ok()) return "";
+  const absl::StatusOr<absl::string_view> text = view->Text();
+  return text.ok() ? *text : absl::string_view();
+}
+
+// What an advisory is called whose record could not be read: its id, or the name of its file.
+std::string OddId(absl::string_view id, const std::string& source) {
+  if (!id.empty() && IsWord(id)) return std::string(id);
+  const std::string stem = fs::path(source).stem().string();
+  return !stem.empty() && IsWord(stem) ? stem : "unreadable";
+}
+
+// The id of a record in YAML: that of its first level. Nothing for another file, which has none.
+std::optional<std::string> IdInYaml(absl::string_view text) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::ConsumePrefix(&line, "id:")) continue;
+    line = absl::StripAsciiWhitespace(line);
+    for (const absl::string_view quote : {"\"", "'"}) {
+      if (absl::ConsumePrefix(&line, quote)) absl::ConsumeSuffix(&line, quote);
+    }
+    return std::string(line);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-absl::Status OsvRecords::AddEntry(const std::string& ecosystem, const std::string& key, Entry entry,
-                                  const std::string& source) {
+size_t OsvRecords::BytesOf(absl::string_view key, const Entry& entry) {
   size_t bytes = sizeof(Entry) + key.size() + 64;
   for (const std::string& id : entry.ids) bytes += sizeof id + id.size();
   for (const std::string& version : entry.affected.versions)
     bytes += sizeof version + version.size();
-  bytes += entry.affected.intervals.size() * (sizeof(Interval) + 16);
-  kept_bytes_ += bytes;
-  if (kept_bytes_ > kMaxKeptBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        source, ": the records take more than ", kMaxKeptBytes >> 20, " MiB of memory; use fewer"));
-  }
-  Package& package = packages_[key];
-  package.ecosystem = ecosystem;
-  package.entries.push_back(std::move(entry));
-  return absl::OkStatus();
+  return bytes + entry.affected.intervals.size() * (sizeof(Interval) + 16);
 }
 
-absl::Status OsvRecords::Add(absl::string_view json, const std::string& source) {
+absl::Status OsvRecords::Charge(size_t bytes, const std::string& source) {
+  kept_bytes_ += bytes;
+  if (kept_bytes_ <= kMaxKeptBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      source, ": the records take more than ", kMaxKeptBytes >> 20, " MiB of memory; use fewer"));
+}
+
+absl::StatusOr<OsvRecords::Record> OsvRecords::Read(absl::string_view json,
+                                                    const std::string& source) {
   if (json.size() > kMaxRecordBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat(source, ": a record has at most ", kMaxRecordBytes >> 20, " MiB"));
   }
   SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(json, source));
-  const JsonView record = text.root();
+  const JsonView whole = text.root();
   const auto word = [&](absl::string_view name) -> absl::StatusOr<std::string> {
-    SHOAL_ASSIGN_OR_RETURN(const JsonView view, record.Get(name));
+    SHOAL_ASSIGN_OR_RETURN(const JsonView view, whole.Get(name));
     return Word(view);
   };
-  SHOAL_ASSIGN_OR_RETURN(const std::string id, word("id"));
-  if (id.empty()) return record.Wrong("is no OSV record: it has no id");
-  SHOAL_ASSIGN_OR_RETURN(const std::string modified, word("modified"));
-  if (modified.empty() || modified.size() > 64) return record.Wrong("has no time in `modified`");
+  Record record;
+  SHOAL_ASSIGN_OR_RETURN(record.id, word("id"));
+  if (record.id.empty()) return whole.Wrong("is no OSV record: it has no id");
+  SHOAL_ASSIGN_OR_RETURN(record.modified, word("modified"));
+  if (record.modified.empty() || record.modified.size() > kMaxTimeBytes) {
+    return whole.Wrong("has no time in `modified`");
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::string withdrawn, word("withdrawn"));
+  record.withdrawn = !withdrawn.empty();
   SHOAL_ASSIGN_OR_RETURN(std::string published, word("published"));
-  Entry entry{.ids = {id},
+  Entry entry{.ids = {record.id},
               .upstream = "",
-              .published = published.empty() ? modified : std::move(published),
+              .published = published.empty() ? record.modified : std::move(published),
               .affected = {}};
-  SHOAL_ASSIGN_OR_RETURN(const JsonView aliases_view, record.Get("aliases"));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView aliases_view, whole.Get("aliases"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> aliases, Words(aliases_view));
   entry.ids.insert(entry.ids.end(), aliases.begin(), aliases.end());
-  SHOAL_ASSIGN_OR_RETURN(const JsonView upstream_view, record.Get("upstream"));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView upstream_view, whole.Get("upstream"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> upstream, Words(upstream_view));
   if (upstream.size() == 1) entry.upstream = upstream[0];
 
-  SHOAL_ASSIGN_OR_RETURN(const JsonView affected_view, record.Get("affected"));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView affected_view, whole.Get("affected"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> affected, affected_view.Items());
+  if (!affected_view.exists()) {
+    SHOAL_ASSIGN_OR_RETURN(const bool has_other, HasOther(whole, kOfRecord));
+    if (has_other) return whole.Wrong("affects nothing, and has a member that is not known");
+  }
   // A package may have several elements, for which it is listed once.
-  struct OfPackage {
-    std::string ecosystem;
-    Order order;
-    std::vector<Affected> parts;
+  std::map<std::string, std::vector<Affected>> packages;
+  const auto unclear = [&] {
+    Entry of_family = entry;
+    of_family.affected.unclear = true;
+    return of_family;
   };
-  std::map<std::string, OfPackage> packages;
-  std::map<std::string, uint64_t> unknown;
   for (const JsonView& element : affected) {
     SHOAL_ASSIGN_OR_RETURN(const JsonView package, element.Get("package"));
-    if (!package.exists()) continue;  // a repository's commits, and no package
+    if (!package.exists()) {
+      SHOAL_ASSIGN_OR_RETURN(const bool has_other, HasOther(element, kOfElement));
+      if (has_other) return element.Wrong("has no package, and a member that is not known");
+      continue;  // a repository's commits, and no package
+    }
     SHOAL_ASSIGN_OR_RETURN(const JsonView ecosystem_view, package.Get("ecosystem"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view ecosystem, ecosystem_view.Text());
+    SHOAL_ASSIGN_OR_RETURN(const absl::string_view named, ecosystem_view.Text());
+    if (named.empty()) return package.Wrong("has no ecosystem");
+    const std::string ecosystem = CanonicalEcosystem(named);
     SHOAL_ASSIGN_OR_RETURN(const JsonView name_view, package.Get("name"));
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view name, name_view.Text());
     const std::optional<Order> order = OrderOf(ecosystem);
-    if (!order.has_value()) {
-      ++unknown[std::string(ecosystem.substr(0, std::min<size_t>(ecosystem.find(':'), 64)))];
+    if (!order.has_value() && !IsFamily(ecosystem)) {
+      ++record.unknown[std::string(ecosystem.substr(0, std::min<size_t>(ecosystem.find(':'), 64)))];
       continue;
     }
     const absl::StatusOr<std::string> key = PackageKey(ecosystem, name);
     if (!key.ok()) return name_view.Wrong(key.status().message());
+    if (!order.has_value()) {
+      // Which release's versions these are, the record does not say.
+      record.of_families.emplace_back(*key, unclear());
+      continue;
+    }
     SHOAL_ASSIGN_OR_RETURN(Affected part, ReadAffected(element, *order));
-    OfPackage& of_package = packages[*key];
-    of_package.ecosystem = std::string(ecosystem);
-    of_package.order = *order;
-    of_package.parts.push_back(std::move(part));
+    packages[*key].push_back(std::move(part));
   }
-  // The record has been read to its end: from here on it counts.
-  ++counts_.records;
-  if (!withdrawn.empty()) {
-    ++counts_.withdrawn;
-    return absl::OkStatus();
-  }
-  for (const auto& [family, count] : unknown) counts_.unknown[family] += count;
-  for (const auto& [key, of_package] : packages) {
+  for (const auto& [key, affects] : packages) {
     std::vector<const Affected*> parts;
-    for (const Affected& part : of_package.parts) parts.push_back(&part);
+    for (const Affected& part : affects) parts.push_back(&part);
     Entry of_key = entry;
-    of_key.affected = Union(of_package.order, parts);
-    SHOAL_RETURN_IF_ERROR(AddEntry(of_package.ecosystem, key, std::move(of_key), source));
-    Coverage& coverage = ecosystems_[of_package.ecosystem];
-    coverage.modified = std::max(coverage.modified, modified);
+    of_key.affected = Union(*OrderOf(EcosystemOf(key)), parts);
+    record.entries.emplace_back(key, std::move(of_key));
   }
+  for (const auto* entries : {&record.entries, &record.of_families}) {
+    for (const auto& [key, of_key] : *entries) record.bytes += BytesOf(key, of_key);
+  }
+  record.bytes += sizeof record + record.modified.size() + record.id.size();
+  return record;
+}
+
+// Of two copies of one record, that of the later time counts. Where the times are the same, or one
+// cannot be read, both do.
+absl::Status OsvRecords::Keep(Record record, const std::string& source) {
+  const auto [place, is_new] = records_.try_emplace(record.id);
+  Record& kept = place->second;
+  if (!is_new) {
+    absl::Time now, before;
+    const bool comparable = absl::ParseTime(absl::RFC3339_full, record.modified, &now, nullptr) &&
+                            absl::ParseTime(absl::RFC3339_full, kept.modified, &before, nullptr);
+    if (comparable && now != before) {
+      ++counts_.older;
+      if (now < before) return absl::OkStatus();
+      kept_bytes_ -= kept.bytes;
+    } else {
+      if (record.withdrawn) return absl::OkStatus();
+      SHOAL_RETURN_IF_ERROR(Charge(record.bytes, source));
+      if (!kept.withdrawn) {
+        std::ranges::move(kept.entries, std::back_inserter(record.entries));
+        std::ranges::move(kept.of_families, std::back_inserter(record.of_families));
+        record.bytes += kept.bytes;
+      }
+      kept = std::move(record);
+      return absl::OkStatus();
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(Charge(record.bytes, source));
+  kept = std::move(record);
   return absl::OkStatus();
 }
 
-absl::Status OsvRecords::AddDirectory(const std::string& directory) {
-  std::vector<std::string> paths;
+absl::Status OsvRecords::LeaveUnread(const absl::Status& why, Odd odd) {
+  if (odd == Odd::kRefuse) return why;
+  ++counts_.left_out;
+  ++counts_.unread;
+  if (counts_.first_left_out.empty()) counts_.first_left_out = std::string(why.message());
+  return absl::OkStatus();
+}
+
+absl::Status OsvRecords::LeaveOut(absl::string_view json, const std::string& source,
+                                  const absl::Status& why) {
+  const auto unread = [&] { return LeaveUnread(why, Odd::kLeaveOut); };
+  if (json.size() > kMaxRecordBytes) return unread();
+  const absl::StatusOr<JsonText> text = JsonText::Parse(json, source);
+  if (!text.ok()) return unread();
+  const JsonView whole = text->root();
+  const absl::StatusOr<JsonView> affected_view = whole.Get("affected");
+  if (!affected_view.ok()) return unread();
+  const absl::StatusOr<std::vector<JsonView>> affected = affected_view->Items();
+  if (!affected.ok()) return unread();
+  const absl::string_view withdrawn = TextIn(whole, "withdrawn");
+  const bool is_record = affected_view->exists() || !TextIn(whole, "id").empty();
+  ++counts_.left_out;
+  if (counts_.first_left_out.empty()) counts_.first_left_out = std::string(why.message());
+  if (!withdrawn.empty() || !is_record) return absl::OkStatus();
+
+  Record record;
+  Entry entry{.ids = {OddId(TextIn(whole, "id"), source)},
+              .upstream = "",
+              .published = "",
+              .affected = {.intervals = {}, .versions = {}, .unclear = true}};
+  bool all_known = !affected->empty();
+  for (const JsonView& element : *affected) {
+    const absl::StatusOr<JsonView> package = element.Get("package");
+    if (package.ok() && !package->exists()) {
+      const absl::StatusOr<bool> has_other = HasOther(element, kOfElement);
+      all_known &= has_other.ok() && !*has_other;
+      continue;
+    }
+    const std::string ecosystem =
+        package.ok() ? CanonicalEcosystem(TextIn(*package, "ecosystem")) : "";
+    const bool is_family = IsFamily(ecosystem), is_known = OrderOf(ecosystem).has_value();
+    if (ecosystem.empty()) {
+      all_known = false;
+    } else if (is_known || is_family) {
+      const absl::StatusOr<std::string> key = PackageKey(ecosystem, TextIn(*package, "name"));
+      if (key.ok()) {
+        (is_known ? record.entries : record.of_families).emplace_back(*key, entry);
+        record.bytes += BytesOf(*key, entry);
+      } else if (is_known) {
+        ++unread_of_[ecosystem];
+      } else {
+        all_known = false;
+      }
+    }
+  }
+  counts_.unread += !all_known;
+  SHOAL_RETURN_IF_ERROR(Charge(record.bytes, source));
+  odd_.push_back(std::move(record));
+  return absl::OkStatus();
+}
+
+absl::Status OsvRecords::Add(absl::string_view json, const std::string& source, Odd odd) {
+  absl::StatusOr<Record> record = Read(json, source);
+  if (!record.ok()) {
+    return odd == Odd::kRefuse ? record.status() : LeaveOut(json, source, record.status());
+  }
+  SHOAL_RETURN_IF_ERROR(Keep(*std::move(record), source));
+  // The record has been read to its end: from here on it counts.
+  ++counts_.records;
+  return absl::OkStatus();
+}
+
+absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
+  // What else than files in JSON could hold records.
+  std::vector<std::string> paths, yaml, packed, others;
   std::error_code error;
+  const fs::path root = fs::weakly_canonical(directory, error);
+  if (error) return ErrnoStatus(error.value(), directory);
   for (auto entry = fs::recursive_directory_iterator(directory, error);
        !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
-    if (entry->is_regular_file(ignored) && entry->path().extension() == ".json") {
-      paths.push_back(entry->path().string());
+    const std::string path = entry->path().string();
+    const auto ends_with = [&](std::initializer_list<absl::string_view> ends) {
+      return std::ranges::any_of(
+          ends, [&](absl::string_view end) { return absl::EndsWithIgnoreCase(path, end); });
+    };
+    if (entry->is_symlink(ignored) && entry->is_directory(ignored)) {
+      const fs::path to = fs::weakly_canonical(entry->path(), ignored);
+      if (std::ranges::mismatch(root, to).in1 != root.end()) others.push_back(path);
+    } else if (entry->is_directory(ignored)) {
+      continue;
+    } else if (ends_with({".json"})) {
+      (entry->is_regular_file(ignored) ? paths : others).push_back(path);
+    } else if (ends_with({".yaml", ".yml"})) {
+      yaml.push_back(path);
+    } else if (ends_with({".jsonl", ".ndjson"})) {
+      others.push_back(path);
+    } else if (ends_with({".zip", ".gz", ".tgz", ".xz", ".zst", ".bz2", ".tar"})) {
+      packed.push_back(path);
     }
   }
   if (error) return ErrnoStatus(error.value(), directory);
   if (paths.empty()) {
-    return absl::NotFoundError(absl::StrCat(directory, ": no OSV records here (*.json)"));
+    return absl::NotFoundError(absl::StrCat(
+        directory, ": no OSV records here (*.json)",
+        yaml.empty() && packed.empty() ? "" : "; those in YAML or in a packed file are not read"));
   }
   std::sort(paths.begin(), paths.end());
+  std::set<std::string> with_json;
   for (const std::string& path : paths) {
-    SHOAL_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kMaxRecordBytes));
-    SHOAL_RETURN_IF_ERROR(Add(json, path));
+    with_json.insert(fs::path(path).parent_path().string());
+    const absl::StatusOr<std::string> json = ReadFile(path, kMaxRecordBytes);
+    if (absl::IsResourceExhausted(json.status())) {
+      SHOAL_RETURN_IF_ERROR(LeaveUnread(json.status(), odd));
+      continue;
+    }
+    if (!json.ok()) return json.status();
+    SHOAL_RETURN_IF_ERROR(Add(*json, path, odd));
+  }
+  const auto unread = [&](const std::string& path, absl::string_view why) {
+    return LeaveUnread(absl::InvalidArgumentError(absl::StrCat(path, ": ", why)), odd);
+  };
+  for (const std::string& path : yaml) {
+    const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);
+    const std::optional<std::string> id =
+        text.ok() ? IdInYaml(*text) : std::optional<std::string>();
+    if (text.ok() && (!id.has_value() || records_.contains(*id))) continue;
+    SHOAL_RETURN_IF_ERROR(unread(path, "is a record in YAML, which is not read: have it in JSON"));
+  }
+  for (const std::string& path : packed) {
+    if (with_json.contains(fs::path(path).parent_path().string())) continue;
+    SHOAL_RETURN_IF_ERROR(unread(path, "is a packed file, which is not read: unpack it"));
+  }
+  for (const std::string& path : others) {
+    SHOAL_RETURN_IF_ERROR(
+        unread(path, "is neither a regular file with one record nor a directory"));
   }
   return absl::OkStatus();
 }
 
 // Entries that share an id or an alias, also through others, are one advisory.
-std::vector<Advisory> OsvRecords::Join(Order order, const Package& package) {
-  const std::vector<Entry>& entries = package.entries;
+std::vector<Advisory> OsvRecords::Join(Order order, const std::vector<Entry>& entries) {
   std::vector<size_t> parent(entries.size());
   std::iota(parent.begin(), parent.end(), size_t{0});
   const auto find = [&](size_t i) {
@@ -375,10 +618,43 @@ absl::StatusOr<table::RecordSet> OsvRecords::Finish(size_t max_bytes) {
     }
     return records.Add(AsBytes(key), value, ++line);
   };
-  for (auto& [key, package] : packages_) {
-    const Order order = *OrderOf(package.ecosystem);
-    const std::vector<Advisory> advisories = Join(order, package);
-    package.entries.clear();
+  std::map<std::string, Coverage> ecosystems;
+  std::map<std::string, std::vector<Entry>> packages;
+  const auto take = [&](Record& record) {
+    for (auto& [key, entry] : record.entries) {
+      Coverage& coverage = ecosystems[EcosystemOf(key)];
+      coverage.modified = std::max(coverage.modified, record.modified);
+      packages[key].push_back(std::move(entry));
+    }
+  };
+  for (auto& [id, record] : records_) {
+    counts_.withdrawn += record.withdrawn;
+    if (record.withdrawn) continue;
+    for (const auto& [family, count] : record.unknown) counts_.unknown[family] += count;
+    take(record);
+  }
+  for (Record& record : odd_) take(record);
+  // When every release is known.
+  const auto take_families = [&](const Record& record) {
+    for (const auto& [key, entry] : record.of_families) {
+      const std::string family = EcosystemOf(key);
+      for (const auto& [ecosystem, coverage] : ecosystems) {
+        if (absl::StartsWith(ecosystem, absl::StrCat(family, ":"))) {
+          packages[absl::StrCat(ecosystem, key.substr(family.size()))].push_back(entry);
+        }
+      }
+    }
+  };
+  for (const auto& [id, record] : records_) {
+    if (!record.withdrawn) take_families(record);
+  }
+  for (const Record& record : odd_) take_families(record);
+  for (const auto& [ecosystem, count] : unread_of_) ecosystems[ecosystem].unread += count;
+  for (auto& [key, entries] : packages) {
+    const std::string ecosystem = EcosystemOf(key);
+    const Order order = *OrderOf(ecosystem);
+    const std::vector<Advisory> advisories = Join(order, entries);
+    entries.clear();
     // The record's two lengths take three bytes each at most.
     const size_t around = key.size() + 6;
     const absl::StatusOr<PackageAdvisories> fit =
@@ -386,7 +662,7 @@ absl::StatusOr<table::RecordSet> OsvRecords::Finish(size_t max_bytes) {
             std::min(max_bytes > around ? max_bytes - around : 0, kMaxAdvisoryBytes));
     if (!fit.ok()) return Annotate(fit.status(), key);
     SHOAL_RETURN_IF_ERROR(add(key, Encode(*fit)));
-    Coverage& coverage = ecosystems_[package.ecosystem];
+    Coverage& coverage = ecosystems[ecosystem];
     coverage.advisories += advisories.size();
     coverage.packages += 1;
     counts_.advisories += advisories.size();
@@ -394,10 +670,12 @@ absl::StatusOr<table::RecordSet> OsvRecords::Finish(size_t max_bytes) {
     counts_.cut += fit->more > 0;
     counts_.not_listed += fit->more;
   }
-  for (const auto& [ecosystem, coverage] : ecosystems_) {
+  for (auto& [ecosystem, coverage] : ecosystems) {
+    coverage.unread += counts_.unread;
     SHOAL_RETURN_IF_ERROR(add(ecosystem, Encode(coverage)));
   }
-  packages_.clear();
+  records_.clear();
+  odd_.clear();
   return records;
 }
 

@@ -158,7 +158,12 @@ TEST(OsvTest, RangesMeanWhatTheSchemaSays) {
     std::ranges::stable_sort(events, [&](const Event& a, const Event& b) {
       if (a.text == "0" || b.text == "0") return a.text == "0" && b.text != "0";
       const int compared = Compare(version(a.text), version(b.text));
-      return compared != 0 ? compared < 0 : a.kind != "last_affected" && b.kind == "last_affected";
+      // Of one version, which the schema leaves open: what is introduced there is affected,
+      // whatever else there is.
+      const auto place = [](const Event& event) {
+        return event.kind == "fixed" ? 0 : event.kind == "introduced" ? 1 : 2;
+      };
+      return compared != 0 ? compared < 0 : place(a) < place(b);
     });
     bool vulnerable = false;
     for (const Event& event : events) {
@@ -188,7 +193,9 @@ TEST(OsvTest, RangesMeanWhatTheSchemaSays) {
     for (const char* v :
          {"0", "0.5", "1", "1.5", "2", "3", "3.5", "4", "5", "6", "6.5", "7", "8", "9", "10"}) {
       const bool truth = is_vulnerable(v, events);
-      EXPECT_EQ(Of(Order::kPep440, v, affected), truth ? Verdict::kAffected : Verdict::kNotAffected)
+      const Verdict ours = Of(Order::kPep440, v, affected);
+      if (affected.unclear && ours == Verdict::kUnclear) continue;
+      EXPECT_EQ(ours, truth ? Verdict::kAffected : Verdict::kNotAffected)
           << v << " in " << absl::StrJoin(texts, ",");
       ++checked;
       affected_count += truth;
@@ -196,6 +203,40 @@ TEST(OsvTest, RangesMeanWhatTheSchemaSays) {
   }
   EXPECT_GT(affected_count, checked / 5);
   EXPECT_LT(affected_count, checked * 4 / 5);
+}
+
+// The order in the file must not decide what several events of one version mean.
+TEST(OsvTest, EventsOfOneVersionHaveNoOrder) {
+  std::vector<std::string> events = {R"({"introduced":"0"})", R"({"introduced":"1.5"})",
+                                     R"({"fixed":"1.5.0"})", R"({"fixed":"2.0"})"};
+  std::ranges::sort(events);
+  do {
+    const Affected affected = AffectedBy("PyPI", Ranges(absl::StrJoin(events, ",")));
+    for (const char* version : {"1.2", "1.5", "1.7"}) {
+      EXPECT_EQ(Of(Order::kPep440, version, affected), Verdict::kAffected) << version;
+    }
+    EXPECT_EQ(Of(Order::kPep440, "2.0", affected), Verdict::kNotAffected);
+  } while (std::ranges::next_permutation(events).found);
+  // Alone, such a pair says nothing.
+  for (const char* pair :
+       {R"({"introduced":"1.5"},{"fixed":"1.5"})", R"({"fixed":"1.5"},{"introduced":"1.5"})"}) {
+    const Affected affected = AffectedBy("PyPI", Ranges(pair));
+    EXPECT_EQ(Of(Order::kPep440, "1.5", affected), Verdict::kUnclear) << pair;
+    EXPECT_EQ(Of(Order::kPep440, "9", affected), Verdict::kUnclear) << pair;
+  }
+  // What is fixed and last affected there is affected.
+  for (const char* two : {R"({"fixed":"1.5"},{"last_affected":"1.5"})",
+                          R"({"last_affected":"1.5"},{"fixed":"1.5"})"}) {
+    const Affected affected =
+        AffectedBy("PyPI", Ranges(absl::StrCat(R"({"introduced":"0"},)", two)));
+    EXPECT_EQ(Of(Order::kPep440, "1.5", affected), Verdict::kAffected) << two;
+    EXPECT_EQ(Of(Order::kPep440, "1.6", affected), Verdict::kNotAffected) << two;
+  }
+  // A fix of what was not introduced before is none.
+  const Affected stray =
+      AffectedBy("PyPI", Ranges(R"({"introduced":"6.13"},{"fixed":"6.12.81"},{"fixed":"6.16.5"})"));
+  EXPECT_EQ(Of(Order::kPep440, "6.14", stray), Verdict::kAffected);
+  EXPECT_EQ(Of(Order::kPep440, "6.12.81", stray), Verdict::kNotAffected);
 }
 
 // Versions that are listed count as well as those of ranges, and take no room where a range has
@@ -245,6 +286,128 @@ TEST(OsvTest, WithdrawnRecordsAreLeftOut) {
   EXPECT_EQ(records.counts().packages, 1u);
   EXPECT_EQ(records.counts().advisories, 1u);
   EXPECT_EQ(records.counts().unknown, (std::map<std::string, uint64_t>{{"Maven", 1}}));
+}
+
+// An older copy of a record, from another place, must not bring back what was withdrawn; nor may
+// one hide what holds.
+TEST(OsvTest, OfSeveralCopiesTheNewestCounts) {
+  const std::string package = Package("PyPI", "p", Ranges(R"({"introduced":"0"})"));
+  const auto record = [&](const std::string& modified, const std::string& more) {
+    return absl::StrCat(R"({"id":"X-1","modified":")", modified, R"(",)", more, package, "}");
+  };
+  const std::string withdrawn = R"("withdrawn":"2022-01-01T00:00:00Z",)";
+  struct Case {
+    std::string first, second;
+    bool holds;
+  };
+  for (const Case& c : {
+           Case{record("2021-01-01T00:00:00Z", ""), record("2022-01-01T00:00:00Z", withdrawn),
+                false},
+           Case{record("2021-01-01T00:00:00Z", withdrawn), record("2022-01-01T00:00:00Z", ""),
+                true},
+           // With and without parts of a second, which sort otherwise as texts.
+           Case{record("2022-01-01T00:00:00Z", ""), record("2022-01-01T00:00:00.5Z", withdrawn),
+                false},
+           Case{record("2022-01-01T01:00:00+02:00", ""), record("2022-01-01T00:00:00Z", withdrawn),
+                false},
+           // Which is newer, nobody knows.
+           Case{record("2022-01-01T00:00:00Z", ""), record("2022-01-01T00:00:00Z", withdrawn),
+                true},
+           Case{record("2022", ""), record("2023", withdrawn), true},
+       }) {
+    for (const bool turned : {false, true}) {
+      OsvRecords records;
+      SHOAL_EXPECT_OK(records.Add(turned ? c.second : c.first, "one"));
+      SHOAL_EXPECT_OK(records.Add(turned ? c.first : c.second, "two"));
+      EXPECT_EQ(Finish(records).contains("PyPI/p"), c.holds) << c.first << c.second;
+      EXPECT_EQ(records.counts().withdrawn, c.holds ? 0u : 1u);
+    }
+  }
+  OsvRecords twice;
+  for (int i = 0; i < 2; ++i) SHOAL_EXPECT_OK(twice.Add(record("2022-01-01T00:00:00Z", ""), "x"));
+  EXPECT_EQ(DecodePackage(Finish(twice).at("PyPI/p"))->listed.size(), 1u);
+}
+
+// A name that a record writes otherwise, and releases and pockets of a distribution.
+TEST(OsvTest, EcosystemsHaveOneName) {
+  const std::string versions = R"("versions":["1"])";
+  const auto table = Table({Record("A-1", Package("pypi", "a", versions)),
+                            Record("A-2", Package("npm:https://h", "JSONStream", versions)),
+                            Record("U-1", Package("Ubuntu:16.04:LTS", "a", versions)),
+                            Record("U-2", Package("Ubuntu:Pro:16.04:LTS", "a", versions)),
+                            Record("U-3", Package("Ubuntu:Pro:FIPS:16.04:LTS", "a", versions)),
+                            Record("D-1", Package("Debian:12", "a", versions)),
+                            Record("D-2", Package("Debian:11", "b", versions)),
+                            Record("D-3", Package("Debian", "a", versions))});
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : table) keys.push_back(key);
+  EXPECT_EQ(absl::StrJoin(keys, " "),
+            "Debian:11 Debian:11/a Debian:11/b Debian:12 Debian:12/a PyPI PyPI/a Ubuntu:16.04:LTS "
+            "Ubuntu:16.04:LTS/a Ubuntu:Pro:FIPS:16.04:LTS Ubuntu:Pro:FIPS:16.04:LTS/a npm "
+            "npm/jsonstream");
+  EXPECT_EQ(DecodePackage(table.at("Ubuntu:16.04:LTS/a"))->listed.size(), 2u);
+  // Of which release's versions it speaks, a record without a release does not say.
+  EXPECT_EQ(DecodePackage(table.at("Debian:12/a"))->listed.size(), 2u);
+  EXPECT_TRUE(DecodePackage(table.at("Debian:11/a"))->listed[0].affected.unclear);
+}
+
+// One odd record must neither stop the build of a table nor make its packages read as clean.
+TEST(OsvTest, WhatIsNoRecordIsLeftOutAndItsPackagesAreUnclear) {
+  const std::string good = Record("X-1", Package("PyPI", "p", R"("versions":["1"])"));
+  const std::string events = R"({"introduced":"0"})";
+  struct Case {
+    std::string json, id;  // of the unclear advisory; empty where nobody knows what it is about
+  };
+  for (const Case& c : {
+           Case{Record("X-2", Package("PyPI", "q", Ranges(events, "OTHER"))), "X-2"},
+           Case{Record("X-2", Package("PyPI", "q", Ranges(R"({"fixed":"1.0"})"))), "X-2"},
+           Case{Record("X-2", Package("PyPI", "Q", Ranges(R"({"introduced":"0","fixed":"1"})"))),
+                "X-2"},
+           Case{Record("X-2", Package("PyPI", "q", R"("versions":[7])")), "X-2"},
+           Case{Record("X-2",
+                       absl::StrCat(R"("aliases":"x",)", Package("PyPI", "q", Ranges(events)))),
+                "X-2"},
+           Case{absl::StrCat(R"({"id":"X-2",)", Package("PyPI", "q", Ranges(events)), "}"), "X-2"},
+           Case{absl::StrCat(R"({"id":"X 2",)", Package("PyPI", "q", Ranges(events)), "}"), "odd"},
+           Case{"{", ""},
+           Case{"", ""},
+           Case{"[]", ""},
+           Case{Record("X-2", R"("affected":{})"), ""},
+           Case{Record("X-2", R"("affected":[7])"), ""},
+           Case{Record("X-2", R"("aliases":7)"), ""},
+           Case{Record("X-2", Package("PyPI", "", Ranges(events))), ""},
+           Case{Record("X-2", Package("", "q", Ranges(events))), ""},
+       }) {
+    EXPECT_THAT(OsvRecords().Add(c.json, "odd.json"),
+                StatusIs(absl::StatusCode::kInvalidArgument, "odd"));
+    OsvRecords records;
+    SHOAL_EXPECT_OK(records.Add(good, "good.json"));
+    SHOAL_EXPECT_OK(records.Add(c.json, "odd.json", OsvRecords::Odd::kLeaveOut));
+    const auto table = Finish(records);
+    EXPECT_EQ(records.counts().records, 1u);
+    EXPECT_EQ(records.counts().left_out, 1u) << c.json;
+    EXPECT_EQ(records.counts().first_left_out.substr(0, 8), "odd.json");
+    EXPECT_EQ(DecodeCoverage(table.at("PyPI"))->unread, c.id.empty() ? 1u : 0u) << c.json;
+    if (c.id.empty()) continue;
+    const PackageAdvisories odd = *DecodePackage(table.at("PyPI/q"));
+    ASSERT_EQ(odd.listed.size(), 1u);
+    EXPECT_EQ(odd.listed[0].id, c.id);
+    EXPECT_EQ(Of(Order::kPep440, "1.0", odd.listed[0].affected), Verdict::kUnclear);
+  }
+  // What is withdrawn, is of another ecosystem or is no record at all concerns no package.
+  for (const std::string& json :
+       {Record("X-2", absl::StrCat(R"("withdrawn":"2022",)",
+                                   Package("PyPI", "q", Ranges(events, "OTHER")))),
+        Record("X-2", absl::StrCat(R"("aliases":7,)", Package("Maven", "q", Ranges(events)))),
+        std::string(R"({"modules":[]})")}) {
+    OsvRecords records;
+    SHOAL_EXPECT_OK(records.Add(good, "good.json"));
+    SHOAL_EXPECT_OK(records.Add(json, "odd.json", OsvRecords::Odd::kLeaveOut));
+    const auto table = Finish(records);
+    EXPECT_EQ(table.size(), 2u) << json;
+    EXPECT_EQ(DecodeCoverage(table.at("PyPI"))->unread, 0u) << json;
+    EXPECT_EQ(records.counts().left_out, 1u);
+  }
 }
 
 // Aliases are symmetric and transitive, as the schema says.
@@ -313,6 +476,8 @@ TEST(OsvTest, WhatIsNoRecordIsRefusedWithItsPlace) {
            Case{"", "a.json:1:1: not JSON"},
            Case{"{\"id\":\n  nope}", "a.json:2:"},
            Case{"{} {}", "a.json:1:4: not JSON"},
+           Case{Record("a", R"("aliases":[":\":"],"id":"b")"),
+                "a.json:1: an object has two members"},
            Case{std::string(100, '['), "a.json:1:65: not JSON"},
            Case{"[]", "a.json: the whole: is not an object"},
            Case{"{}", "no id"},
@@ -369,6 +534,34 @@ TEST(OsvTest, ADirectoryIsReadToTheBottom) {
   std::ofstream(directory / "PyPI" / "bad.json") << "{";
   EXPECT_THAT(OsvRecords().AddDirectory(directory),
               StatusIs(absl::StatusCode::kInvalidArgument, "/PyPI/bad.json:1:2: not JSON"));
+  const auto unread = [&] {
+    OsvRecords lenient;
+    SHOAL_EXPECT_OK(lenient.AddDirectory(directory, OsvRecords::Odd::kLeaveOut));
+    EXPECT_EQ(lenient.counts().records, 2u);
+    return lenient.counts().unread;
+  };
+  EXPECT_EQ(unread(), 1u);
+  fs::remove(directory / "PyPI" / "bad.json");
+  EXPECT_EQ(unread(), 0u);
+  // What else may hold records: YAML whose record is not there in JSON, packed files where no file
+  // is unpacked, lines of JSON, links to elsewhere.
+  std::ofstream(directory / "X-1.yaml") << "id: \"X-1\"\nmodified: 2021\n";
+  std::ofstream(directory / ".pre-commit.yml") << "repos:\n- id: x\n";
+  std::ofstream(directory / "PyPI" / "all.zip") << "PK";
+  EXPECT_EQ(unread(), 0u);
+  std::ofstream(directory / "X-9.YML") << "id: X-9\n";
+  EXPECT_EQ(unread(), 1u);
+  EXPECT_THAT(OsvRecords().AddDirectory(directory),
+              StatusIs(absl::StatusCode::kInvalidArgument, "X-9.YML: is a record in YAML"));
+  fs::create_directories(directory / "npm");
+  std::ofstream(directory / "npm" / "all.zip") << "PK";
+  EXPECT_EQ(unread(), 2u);
+  std::ofstream(directory / "all.jsonl") << "{}";
+  EXPECT_EQ(unread(), 3u);
+  fs::create_symlink("/usr", directory / "elsewhere");
+  EXPECT_EQ(unread(), 4u);
+  fs::create_symlink("/nowhere", directory / "gone.json");
+  EXPECT_EQ(unread(), 5u);
   fs::remove_all(directory);
 }
 

@@ -1,5 +1,7 @@
 // Software bills of materials: CycloneDX, SPDX, and the package URLs in both.
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -15,9 +17,12 @@
 #include "src/audit/json.h"
 #include "src/audit/version.h"
 #include "src/base/status_macros.h"
+#include "src/table/records.h"
 
 namespace shoal::audit {
 namespace {
+
+constexpr size_t kMaxSubpathBytes = 1024;
 
 // RFC 3986. Nothing for a cut-off or wrong escape.
 std::optional<std::string> PercentDecoded(absl::string_view text) {
@@ -48,72 +53,370 @@ std::string DistributionOfQualifier(absl::string_view distro) {
   return DistributionOf(absl::StrCat("ID=", parts.first, "\nVERSION_ID=", release));
 }
 
-absl::Status AddPackageUrl(absl::string_view text, Collector& collector) {
+// A version of Go itself, as the module "stdlib" has it in advisories: "1.21.0-rc.2" for
+// "go1.21rc2". The text itself where it is none of those.
+std::string GoRelease(absl::string_view text) {
+  absl::string_view rest = text;
+  if (!absl::ConsumePrefix(&rest, "go")) absl::ConsumePrefix(&rest, "v");
+  const auto is_digit = [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); };
+  std::string release;
+  for (int part = 0; part < 3; ++part) {
+    const size_t end = std::find_if_not(rest.begin(), rest.end(), is_digit) - rest.begin();
+    if (end == 0) return std::string(text);
+    absl::StrAppend(&release, part == 0 ? "" : ".", rest.substr(0, end));
+    rest.remove_prefix(end);
+    if (part < 2 && !absl::ConsumePrefix(&rest, ".")) {
+      for (; part < 2; ++part) absl::StrAppend(&release, ".0");
+    }
+  }
+  for (const absl::string_view stage : {"rc", "beta"}) {
+    if (!absl::ConsumePrefix(&rest, stage)) continue;
+    if (rest.empty() || !std::all_of(rest.begin(), rest.end(), is_digit)) return std::string(text);
+    return absl::StrCat(release, "-", stage, ".", rest);
+  }
+  return rest.empty() ? release : std::string(text);
+}
+
+// A module of Go, or a package in one: which of its parts the module's path has, a package URL
+// leaves open. The whole is what it names; what is shorter may hold it.
+absl::Status AddGo(const PackageUrl& url, absl::string_view full, Collector& collector) {
+  for (const absl::string_view name : {"std", "stdlib", "toolchain"}) {
+    if (full == name) {
+      return collector.Add("Go", name == "std" ? "stdlib" : name, GoRelease(url.version));
+    }
+  }
+  if (url.subpath.empty()) return collector.Add("Go", full, url.version);
+  std::string path = std::string(full);
+  for (const absl::string_view part : absl::StrSplit(url.subpath, '/', absl::SkipEmpty())) {
+    SHOAL_RETURN_IF_ERROR(
+        collector.Add("Go", path, url.version, Certainty::kPossible,
+                      absl::StrCat("it may be the module of ", full, "/", url.subpath)));
+    absl::StrAppend(&path, "/", part);
+  }
+  return collector.Add("Go", path, url.version);
+}
+
+// What a bill of materials says about a Debian package beside its package URL.
+struct DebianHints {
+  // Whether the tool that wrote it names every source package that is not the package's own name.
+  bool names_sources = false;
+  // Of this package, in a property of its own.
+  std::string source, source_version;
+};
+
+absl::Status AddDebianUrl(absl::string_view text, const PackageUrl& url, const DebianHints& hints,
+                          Collector& collector) {
+  // This machine's distribution need not be that of a bill of materials.
+  const std::string named = DistributionOfQualifier(url.distro);
+  if (named.empty() && !url.distro.empty()) {
+    return collector.Skip(text,
+                          absl::StrCat("is of a distribution that is not known: ", url.distro));
+  }
+  const std::string& distribution = named.empty() ? collector.distribution().stated : named;
+  if (distribution.empty()) {
+    return collector.Skip(text, "does not say of which distribution it is; --distribution would");
+  }
+  const bool without_space = url.space.empty() && !named.empty();
+  if (!without_space &&
+      !absl::EqualsIgnoreCase(url.space, distribution.substr(0, distribution.find(':')))) {
+    return collector.Skip(text, absl::StrCat("is no package of ", distribution));
+  }
+  DebianPackage package{.name = url.name,
+                        .version = url.version,
+                        .source = hints.source,
+                        .source_version = hints.source_version};
+  if (!url.upstream.empty()) {
+    const std::pair<absl::string_view, absl::string_view> source =
+        absl::StrSplit(url.upstream, absl::MaxSplits('@', 1));
+    package.source = std::string(source.first);
+    package.source_version = std::string(source.second);
+  }
+  package.source_is_known = hints.names_sources || !package.source.empty();
+  if (!url.epoch.empty()) {
+    const std::string prefix = absl::StrCat(url.epoch, ":");
+    const size_t colon = package.version.find(':');
+    if (colon == std::string::npos) {
+      package.version.insert(0, prefix);
+    } else if (package.version.substr(0, colon + 1) != prefix) {
+      return collector.Skip(text, "has two epochs");
+    }
+    // That of the source need not be the same.
+    if (!package.source_version.empty() && !absl::StrContains(package.source_version, ":")) {
+      return collector.Skip(text, "does not say the epoch of its source package");
+    }
+  }
+  return AddDebian(distribution, package, collector);
+}
+
+absl::Status AddPackageUrl(absl::string_view text, const DebianHints& hints, Collector& collector) {
   const std::optional<PackageUrl> url = ParsePackageUrl(text);
   if (!url.has_value()) return collector.Skip(text, "is no package URL");
   const std::string full =
       url->space.empty() ? url->name : absl::StrCat(url->space, "/", url->name);
-  if (url->type == "pypi") return collector.Add("PyPI", url->name, url->version);
-  if (url->type == "npm") return collector.Add("npm", full, url->version);
-  if (url->type == "cargo") return collector.Add("crates.io", url->name, url->version);
-  if (url->type == "golang") return collector.Add("Go", full, url->version);
-  if (url->type == "deb") {
-    // This machine's distribution need not be that of a bill of materials.
-    const std::string named = DistributionOfQualifier(url->distro);
-    const std::string& distribution = named.empty() ? collector.distribution().stated : named;
-    if (distribution.empty()) {
-      return collector.Skip(text, "does not say of which distribution it is; --distribution would");
+  if (url->type == "deb") return AddDebianUrl(text, *url, hints, collector);
+  std::string version = url->version;
+  if (!url->epoch.empty()) {
+    if (url->type != "pypi" || absl::StrContains(version, "!")) {
+      return collector.Skip(text, "has an epoch, which its version cannot have");
     }
-    const bool without_space = url->space.empty() && !named.empty();
-    if (!without_space &&
-        !absl::EqualsIgnoreCase(url->space, distribution.substr(0, distribution.find(':')))) {
-      return collector.Skip(text, absl::StrCat("is no package of ", distribution));
+    version = absl::StrCat(url->epoch, "!", version);
+  }
+  if ((url->type == "pypi" || url->type == "cargo") && !url->space.empty()) {
+    return collector.Skip(text, "has a namespace, which packages of its type have not");
+  }
+  if (url->type == "pypi") return collector.Add("PyPI", url->name, version);
+  if (url->type == "cargo") return collector.Add("crates.io", url->name, version);
+  if (url->type == "golang") return AddGo(*url, full, collector);
+  if (url->type == "npm") {
+    const bool is_scope = absl::StartsWith(url->space, "@") && !absl::StrContains(url->space, "/");
+    if (!url->space.empty() && !is_scope) {
+      return collector.Skip(text, "has a namespace that is no scope of npm");
     }
-    const std::pair<absl::string_view, absl::string_view> source =
-        absl::StrSplit(url->upstream, absl::MaxSplits('@', 1));
-    return collector.Add(distribution, source.first.empty() ? url->name : source.first,
-                         source.second.empty() ? url->version : source.second);
+    return collector.Add("npm", full, version);
   }
   return collector.Skip(text, absl::StrCat("no reader knows packages of type ", url->type));
 }
 
-absl::Status ParseComponents(const JsonView& list, Collector& collector) {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> components, list.Items());
-  for (const JsonView& component : components) {
-    SHOAL_ASSIGN_OR_RETURN(const JsonView type_view, component.Get("type"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view type, type_view.Text());
-    SHOAL_ASSIGN_OR_RETURN(const JsonView name_view, component.Get("name"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view name, name_view.Text());
-    SHOAL_ASSIGN_OR_RETURN(const JsonView url_view, component.Get("purl"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view url, url_view.Text());
-    if (!url.empty()) {
-      SHOAL_RETURN_IF_ERROR(AddPackageUrl(url, collector));
-    } else if (type != "file" && type != "operating-system" && type != "data") {
-      SHOAL_RETURN_IF_ERROR(collector.Skip(name, "has no package URL"));
+// A package of a bill of materials, in any notation.
+struct BillPackage {
+  std::string name;
+  std::vector<std::string> urls;
+  DebianHints hints;
+  // What the bill is about, whose parts the other packages are.
+  bool is_subject = false;
+};
+
+// Whether a package URL names an image or a repository: no advisory of a table is about these.
+bool IsOfWhole(absl::string_view url) {
+  const std::optional<PackageUrl> parsed = ParsePackageUrl(url);
+  if (!parsed.has_value()) return false;
+  static constexpr absl::string_view kTypes[] = {"oci",    "docker",    "github",
+                                                 "gitlab", "bitbucket", "generic"};
+  return std::ranges::find(kTypes, parsed->type) != std::end(kTypes);
+}
+
+// A package may have several package URLs, each of which names it. The bill's one subject needs
+// none, if the bill names something else.
+absl::Status AddPackages(const std::vector<BillPackage>& packages, Collector& collector) {
+  const auto subjects = std::ranges::count_if(packages, &BillPackage::is_subject);
+  for (const BillPackage& package : packages) {
+    const bool is_own = package.is_subject && subjects == 1 && packages.size() > 1;
+    if (is_own && std::ranges::all_of(package.urls, IsOfWhole)) {
+      collector.Own();
+      continue;
     }
-    SHOAL_ASSIGN_OR_RETURN(const JsonView inner, component.Get("components"));
-    SHOAL_RETURN_IF_ERROR(ParseComponents(inner, collector));
+    if (package.urls.empty()) {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(package.name, "has no package URL"));
+    }
+    for (const std::string& url : package.urls) {
+      SHOAL_RETURN_IF_ERROR(AddPackageUrl(url, package.hints, collector));
+    }
   }
   return absl::OkStatus();
 }
 
-// A package of an SPDX document, in either notation.
-struct SpdxPackage {
-  std::string id, name, url;
-  bool described = false;  // by the document: what all others are parts of
-};
+// Whether a tool of this name ("syft", "syft-1.0.0") says of which source a Debian package is made
+// wherever that has another name.
+bool NamesSources(absl::string_view tool) {
+  tool = absl::StripAsciiWhitespace(tool);
+  return absl::EqualsIgnoreCase(tool, "syft") || absl::StartsWithIgnoreCase(tool, "syft-");
+}
 
-absl::Status AddSpdxPackages(const std::vector<SpdxPackage>& packages, Collector& collector) {
-  for (const SpdxPackage& package : packages) {
-    if (!package.url.empty()) {
-      SHOAL_RETURN_IF_ERROR(AddPackageUrl(package.url, collector));
-    } else if (package.described) {
-      collector.Own();
-    } else {
-      SHOAL_RETURN_IF_ERROR(collector.Skip(package.name, "has no package URL"));
-    }
+absl::StatusOr<std::string> TextOf(const JsonView& object, absl::string_view name) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonView view, object.Get(name));
+  SHOAL_ASSIGN_OR_RETURN(const absl::string_view text, view.Text());
+  return std::string(text);
+}
+
+// Whether all tools that wrote a bill in CycloneDX are such.
+absl::StatusOr<bool> ToolsNameSources(const JsonView& metadata) {
+  SHOAL_ASSIGN_OR_RETURN(JsonView tools, metadata.Get("tools"));
+  // A list in earlier versions of the format.
+  if (!tools.is_array()) {
+    SHOAL_ASSIGN_OR_RETURN(tools, tools.Get("components"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, tools.Items());
+  bool all = !items.empty();
+  for (const JsonView& tool : items) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string name, TextOf(tool, "name"));
+    all &= NamesSources(name);
+  }
+  return all;
+}
+
+// Trivy writes the source of a Debian package as properties, and not in the package URL.
+absl::Status ReadProperties(const JsonView& component, DebianHints& hints) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonView properties_view, component.Get("properties"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> properties, properties_view.Items());
+  std::map<std::string, std::string> values;
+  for (const JsonView& property : properties) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string name, TextOf(property, "name"));
+    absl::string_view own = name;
+    if (!absl::ConsumePrefix(&own, "aquasecurity:trivy:Src")) continue;
+    SHOAL_ASSIGN_OR_RETURN(values[std::string(own)], TextOf(property, "value"));
+  }
+  if (values["Name"].empty() || values["Version"].empty()) return absl::OkStatus();
+  const std::string &epoch = values["Epoch"], &release = values["Release"];
+  hints.source = values["Name"];
+  hints.source_version = absl::StrCat(epoch, epoch.empty() ? "" : ":", values["Version"],
+                                      release.empty() ? "" : "-", release);
+  return absl::OkStatus();
+}
+
+// Other documents that something refers to, and in which it may name more packages.
+absl::Status SkipOtherBills(const JsonView& object, Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonView references_view, object.Get("externalReferences"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> references, references_view.Items());
+  for (const JsonView& reference : references) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(reference, "type"));
+    if (type != "bom") continue;
+    SHOAL_ASSIGN_OR_RETURN(const std::string url, TextOf(reference, "url"));
+    SHOAL_RETURN_IF_ERROR(collector.Skip(url, "is another bill of materials: give that one, too"));
   }
   return absl::OkStatus();
+}
+
+// A component of CycloneDX, and what is nested in it.
+absl::Status ReadComponent(const JsonView& component, const DebianHints& of_bill, bool is_subject,
+                           std::vector<BillPackage>& packages, Collector& collector) {
+  static constexpr absl::string_view kMembers[] = {
+      "type",       "mime-type", "bom-ref",      "supplier",   "manufacturer", "author",
+      "authors",    "publisher", "group",        "name",       "version",      "description",
+      "scope",      "hashes",    "licenses",     "copyright",  "cpe",          "purl",
+      "omniborId",  "swhid",     "swid",         "modified",   "pedigree",     "externalReferences",
+      "components", "evidence",  "releaseNotes", "modelCard",  "data",         "cryptoProperties",
+      "properties", "tags",      "signature",    "isExternal", "versionRange", "patentAssertions"};
+  SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(component, "type"));
+  BillPackage package{.name = "", .urls = {}, .hints = of_bill, .is_subject = is_subject};
+  SHOAL_ASSIGN_OR_RETURN(package.name, TextOf(component, "name"));
+  SHOAL_ASSIGN_OR_RETURN(const std::string url, TextOf(component, "purl"));
+  SHOAL_RETURN_IF_ERROR(ReadProperties(component, package.hints));
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(component, kMembers, package.name, collector));
+  SHOAL_RETURN_IF_ERROR(SkipOtherBills(component, collector));
+  const bool is_package = type != "file" && type != "operating-system" && type != "data";
+  if (!url.empty()) package.urls.push_back(url);
+  if (!url.empty() || is_package) packages.push_back(std::move(package));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView inner_view, component.Get("components"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> inner, inner_view.Items());
+  for (const JsonView& one : inner) {
+    SHOAL_RETURN_IF_ERROR(ReadComponent(one, of_bill, false, packages, collector));
+  }
+  return absl::OkStatus();
+}
+
+// What SPDX 2 has as tags, one a line (annex "Tag-value format").
+constexpr absl::string_view kSpdxTags[] = {"AnnotationComment",
+                                           "AnnotationDate",
+                                           "AnnotationType",
+                                           "Annotator",
+                                           "ArtifactOfProjectHomePage",
+                                           "ArtifactOfProjectName",
+                                           "ArtifactOfProjectURI",
+                                           "BuiltDate",
+                                           "Created",
+                                           "Creator",
+                                           "CreatorComment",
+                                           "DataLicense",
+                                           "DocumentComment",
+                                           "DocumentName",
+                                           "DocumentNamespace",
+                                           "ExternalDocumentRef",
+                                           "ExternalRef",
+                                           "ExternalRefComment",
+                                           "ExtractedText",
+                                           "FileAttributionText",
+                                           "FileChecksum",
+                                           "FileComment",
+                                           "FileContributor",
+                                           "FileCopyrightText",
+                                           "FileDependency",
+                                           "FileName",
+                                           "FileNotice",
+                                           "FileType",
+                                           "FilesAnalyzed",
+                                           "LicenseComment",
+                                           "LicenseComments",
+                                           "LicenseConcluded",
+                                           "LicenseCrossReference",
+                                           "LicenseID",
+                                           "LicenseInfoInFile",
+                                           "LicenseInfoInSnippet",
+                                           "LicenseListVersion",
+                                           "LicenseName",
+                                           "PackageAttributionText",
+                                           "PackageChecksum",
+                                           "PackageComment",
+                                           "PackageCopyrightText",
+                                           "PackageDescription",
+                                           "PackageDownloadLocation",
+                                           "PackageFileName",
+                                           "PackageHomePage",
+                                           "PackageLicenseComments",
+                                           "PackageLicenseConcluded",
+                                           "PackageLicenseDeclared",
+                                           "PackageLicenseInfoFromFiles",
+                                           "PackageName",
+                                           "PackageOriginator",
+                                           "PackageSourceInfo",
+                                           "PackageSummary",
+                                           "PackageSupplier",
+                                           "PackageVerificationCode",
+                                           "PackageVersion",
+                                           "PrimaryPackagePurpose",
+                                           "Relationship",
+                                           "RelationshipComment",
+                                           "ReleaseDate",
+                                           "ReviewComment",
+                                           "ReviewDate",
+                                           "Reviewer",
+                                           "SPDXID",
+                                           "SPDXREF",
+                                           "SPDXVersion",
+                                           "SnippetAttributionText",
+                                           "SnippetByteRange",
+                                           "SnippetComment",
+                                           "SnippetCopyrightText",
+                                           "SnippetFromFileSPDXID",
+                                           "SnippetLicenseComments",
+                                           "SnippetLicenseConcluded",
+                                           "SnippetLineRange",
+                                           "SnippetName",
+                                           "SnippetSPDXID",
+                                           "SPDXIdentifier",
+                                           "ValidUntilDate"};
+
+// A document of SPDX, in either notation.
+struct SpdxDocument {
+  struct Package {
+    std::string id;
+    BillPackage package;
+  };
+  std::vector<Package> packages;
+  std::set<std::string, std::less<>> described;
+  size_t tools = 0, tools_that_name_sources = 0;
+
+  void AddCreator(absl::string_view creator) {
+    if (!absl::ConsumePrefix(&creator, "Tool:")) return;
+    ++tools;
+    tools_that_name_sources += NamesSources(creator);
+  }
+  void AddRelation(absl::string_view from, absl::string_view type, absl::string_view to) {
+    if (type == "DESCRIBES") described.emplace(to);
+    if (type == "DESCRIBED_BY") described.emplace(from);
+  }
+  absl::Status Add(Collector& collector) && {
+    std::vector<BillPackage> all;
+    for (Package& package : packages) {
+      package.package.is_subject = described.contains(package.id);
+      package.package.hints.names_sources = tools > 0 && tools == tools_that_name_sources;
+      all.push_back(std::move(package.package));
+    }
+    return AddPackages(all, collector);
+  }
+};
+
+bool IsPurlType(absl::string_view type) {
+  return absl::EqualsIgnoreCase(type, "purl") || absl::EndsWithIgnoreCase(type, "/purl");
 }
 
 }  // namespace
@@ -122,14 +425,27 @@ std::optional<PackageUrl> ParsePackageUrl(absl::string_view text) {
   if (!absl::ConsumePrefix(&text, "pkg:")) return std::nullopt;
   while (absl::ConsumePrefix(&text, "/")) {
   }
-  text = text.substr(0, text.find('#'));
+  PackageUrl url;
+  const size_t hash = text.find('#');
+  if (hash != absl::string_view::npos) {
+    for (const absl::string_view part :
+         absl::StrSplit(text.substr(hash + 1), '/', absl::SkipEmpty())) {
+      const std::optional<std::string> decoded = PercentDecoded(part);
+      if (!decoded.has_value() || *decoded == "." || *decoded == ".." ||
+          absl::StrContains(*decoded, "/")) {
+        return std::nullopt;
+      }
+      absl::StrAppend(&url.subpath, url.subpath.empty() ? "" : "/", *decoded);
+    }
+    if (url.subpath.size() > kMaxSubpathBytes) return std::nullopt;
+  }
+  text = text.substr(0, hash);
   const size_t question = text.find('?');
   absl::string_view qualifiers;
   if (question != absl::string_view::npos) qualifiers = text.substr(question + 1);
   text = text.substr(0, question);
   const size_t slash = text.find('/');
   if (slash == absl::string_view::npos || slash == 0) return std::nullopt;
-  PackageUrl url;
   url.type = absl::AsciiStrToLower(text.substr(0, slash));
   text.remove_prefix(slash + 1);
   // The @ of a version comes after the last slash: that of npm's scopes may be written as it is.
@@ -151,114 +467,226 @@ std::optional<PackageUrl> ParsePackageUrl(absl::string_view text) {
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     absl::StrAppend(&url.space, i == 0 ? "" : "/", parts[i]);
   }
+  std::set<std::string> names;
   for (const absl::string_view qualifier : absl::StrSplit(qualifiers, '&', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(qualifier, absl::MaxSplits('=', 1));
     const std::optional<std::string> value = PercentDecoded(pair.second);
-    if (!value.has_value()) return std::nullopt;
-    if (pair.first == "distro") url.distro = *value;
-    if (pair.first == "upstream") url.upstream = *value;
+    const std::string name = absl::AsciiStrToLower(pair.first);
+    const bool is_name =
+        !name.empty() && absl::StrContains(qualifier, "=") && std::ranges::all_of(name, [](char c) {
+          return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                 absl::string_view(".-_").find(c) != absl::string_view::npos;
+        });
+    if (!value.has_value() || !is_name || !names.insert(name).second) return std::nullopt;
+    if (name == "distro") url.distro = *value;
+    if (name == "upstream") url.upstream = *value;
+    if (name != "epoch" || value->empty()) continue;
+    if (!std::ranges::all_of(*value, absl::ascii_isdigit)) return std::nullopt;
+    if (value->find_first_not_of('0') != std::string::npos) url.epoch = *value;
   }
   return url;
 }
 
 absl::Status ParseCycloneDx(absl::string_view content, Collector& collector) {
+  static constexpr absl::string_view kMembers[] = {
+      "$schema",      "bomFormat",       "specVersion", "serialNumber",       "version",
+      "metadata",     "components",      "services",    "externalReferences", "dependencies",
+      "compositions", "vulnerabilities", "annotations", "formulation",        "declarations",
+      "definitions",  "properties",      "signature",   "citations"};
+  static constexpr absl::string_view kOfMetadata[] = {"timestamp",
+                                                      "lifecycles",
+                                                      "tools",
+                                                      "authors",
+                                                      "component",
+                                                      "manufacturer",
+                                                      "manufacture",
+                                                      "supplier",
+                                                      "licenses",
+                                                      "properties",
+                                                      "distributionConstraints"};
   SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(content, collector.file()));
-  SHOAL_ASSIGN_OR_RETURN(const JsonView format_view, text.root().Get("bomFormat"));
+  const JsonView bill = text.root();
+  SHOAL_ASSIGN_OR_RETURN(const JsonView format_view, bill.Get("bomFormat"));
   SHOAL_ASSIGN_OR_RETURN(const absl::string_view format, format_view.Text());
   if (format != "CycloneDX") return format_view.Wrong("is not CycloneDX");
-  SHOAL_ASSIGN_OR_RETURN(const JsonView components, text.root().Get("components"));
-  return ParseComponents(components, collector);
+  SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, bill.Get("specVersion"));
+  SHOAL_ASSIGN_OR_RETURN(const absl::string_view version, version_view.Text());
+  if (!version.empty() && !absl::StartsWith(version, "1.")) {
+    return version_view.Wrong("is not version 1 of CycloneDX");
+  }
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(bill, kMembers, "", collector));
+  SHOAL_RETURN_IF_ERROR(SkipOtherBills(bill, collector));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView metadata, bill.Get("metadata"));
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(metadata, kOfMetadata, "metadata", collector));
+  DebianHints hints;
+  SHOAL_ASSIGN_OR_RETURN(hints.names_sources, ToolsNameSources(metadata));
+  std::vector<BillPackage> packages;
+  SHOAL_ASSIGN_OR_RETURN(const JsonView subject, metadata.Get("component"));
+  if (subject.exists()) {
+    SHOAL_RETURN_IF_ERROR(ReadComponent(subject, hints, true, packages, collector));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const JsonView components_view, bill.Get("components"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> components, components_view.Items());
+  for (const JsonView& component : components) {
+    SHOAL_RETURN_IF_ERROR(ReadComponent(component, hints, false, packages, collector));
+  }
+  return AddPackages(packages, collector);
 }
 
 absl::Status ParseSpdxJson(absl::string_view content, Collector& collector) {
+  static constexpr absl::string_view kMembers[] = {"SPDXID",
+                                                   "spdxVersion",
+                                                   "annotations",
+                                                   "comment",
+                                                   "creationInfo",
+                                                   "dataLicense",
+                                                   "documentDescribes",
+                                                   "documentNamespace",
+                                                   "externalDocumentRefs",
+                                                   "files",
+                                                   "hasExtractedLicensingInfos",
+                                                   "name",
+                                                   "packages",
+                                                   "relationships",
+                                                   "revieweds",
+                                                   "snippets"};
   SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(content, collector.file()));
-  SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, text.root().Get("spdxVersion"));
+  const JsonView root = text.root();
+  SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, root.Get("spdxVersion"));
   SHOAL_ASSIGN_OR_RETURN(const absl::string_view version, version_view.Text());
   if (!absl::StartsWith(version, "SPDX-2.")) return version_view.Wrong("is not SPDX 2");
-  std::set<std::string> described;
-  SHOAL_ASSIGN_OR_RETURN(const JsonView describes, text.root().Get("documentDescribes"));
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> described_ids, describes.Items());
-  for (const JsonView& id_view : described_ids) {
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view id, id_view.Text());
-    described.emplace(id);
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(root, kMembers, "", collector));
+  const auto items_of = [](const JsonView& object,
+                           absl::string_view name) -> absl::StatusOr<std::vector<JsonView>> {
+    SHOAL_ASSIGN_OR_RETURN(const JsonView view, object.Get(name));
+    return view.Items();
+  };
+  SpdxDocument document;
+  SHOAL_ASSIGN_OR_RETURN(const JsonView creation, root.Get("creationInfo"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> creators, items_of(creation, "creators"));
+  for (const JsonView& creator_view : creators) {
+    SHOAL_ASSIGN_OR_RETURN(const absl::string_view creator, creator_view.Text());
+    document.AddCreator(creator);
   }
-  SHOAL_ASSIGN_OR_RETURN(const JsonView relations_view, text.root().Get("relationships"));
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> relations, relations_view.Items());
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> others,
+                         items_of(root, "externalDocumentRefs"));
+  for (const JsonView& other : others) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string place, TextOf(other, "spdxDocument"));
+    SHOAL_RETURN_IF_ERROR(collector.Skip(place, "is another document: give that one, too"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> described,
+                         items_of(root, "documentDescribes"));
+  for (const JsonView& id_view : described) {
+    SHOAL_ASSIGN_OR_RETURN(const absl::string_view id, id_view.Text());
+    document.described.emplace(id);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> relations, items_of(root, "relationships"));
   for (const JsonView& relation : relations) {
-    SHOAL_ASSIGN_OR_RETURN(const JsonView type_view, relation.Get("relationshipType"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view type, type_view.Text());
-    SHOAL_ASSIGN_OR_RETURN(const JsonView id_view, relation.Get("relatedSpdxElement"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view id, id_view.Text());
-    if (type == "DESCRIBES") described.emplace(id);
+    SHOAL_ASSIGN_OR_RETURN(const std::string from, TextOf(relation, "spdxElementId"));
+    SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(relation, "relationshipType"));
+    SHOAL_ASSIGN_OR_RETURN(const std::string to, TextOf(relation, "relatedSpdxElement"));
+    document.AddRelation(from, type, to);
   }
-  SHOAL_ASSIGN_OR_RETURN(const JsonView packages_view, text.root().Get("packages"));
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, packages_view.Items());
-  std::vector<SpdxPackage> packages;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, items_of(root, "packages"));
   for (const JsonView& item : items) {
-    SpdxPackage package;
-    SHOAL_ASSIGN_OR_RETURN(const JsonView id_view, item.Get("SPDXID"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view id, id_view.Text());
-    SHOAL_ASSIGN_OR_RETURN(const JsonView name_view, item.Get("name"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view name, name_view.Text());
-    SHOAL_ASSIGN_OR_RETURN(const JsonView references_view, item.Get("externalRefs"));
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> references, references_view.Items());
+    SpdxDocument::Package& package = document.packages.emplace_back();
+    SHOAL_ASSIGN_OR_RETURN(package.id, TextOf(item, "SPDXID"));
+    SHOAL_ASSIGN_OR_RETURN(package.package.name, TextOf(item, "name"));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> references, items_of(item, "externalRefs"));
     for (const JsonView& reference : references) {
-      SHOAL_ASSIGN_OR_RETURN(const JsonView type_view, reference.Get("referenceType"));
-      SHOAL_ASSIGN_OR_RETURN(const absl::string_view type, type_view.Text());
-      SHOAL_ASSIGN_OR_RETURN(const JsonView locator_view, reference.Get("referenceLocator"));
-      SHOAL_ASSIGN_OR_RETURN(const absl::string_view locator, locator_view.Text());
-      if (type == "purl") package.url = std::string(locator);
+      SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(reference, "referenceType"));
+      SHOAL_ASSIGN_OR_RETURN(std::string locator, TextOf(reference, "referenceLocator"));
+      if (IsPurlType(type)) package.package.urls.push_back(std::move(locator));
     }
-    package.id = std::string(id);
-    package.name = std::string(name);
-    package.described = described.contains(package.id);
-    packages.push_back(std::move(package));
   }
-  return AddSpdxPackages(packages, collector);
+  return std::move(document).Add(collector);
 }
 
 absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) {
-  std::vector<SpdxPackage> packages;
-  std::set<std::string> described;
-  bool in_text = false, is_spdx = false;
-  uint64_t number = 0, text_begins = 0;
-  for (const absl::string_view line : absl::StrSplit(content, '\n')) {
-    // Texts of several lines stand between <text> and </text>, and may look like tags.
-    const bool was_in_text = in_text;
+  absl::ConsumePrefix(&content, table::kByteOrderMark);
+  SpdxDocument document;
+  bool is_spdx = false, in_package = false;
+  uint64_t number = 0;
+  // Texts of several lines stand between <text> and </text>, and may look like tags.
+  uint64_t text_begins = 0;
+  for (absl::string_view line : absl::StrSplit(content, '\n')) {
     ++number;
-    if (absl::StrContains(line, "<text>")) {
-      if (!in_text) text_begins = number;
-      in_text = true;
+    absl::ConsumeSuffix(&line, "\r");
+    // For other readers one of these may end a line.
+    if (std::ranges::any_of(line, [](char c) {
+          return absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t';
+        })) {
+      return collector.Wrong(number, "has a control character");
     }
-    if (absl::StrContains(line, "</text>")) in_text = false;
+    constexpr absl::string_view kText = "<text>", kEnd = "</text>";
+    const auto after_text = [&](absl::string_view rest) -> absl::Status {
+      const size_t end = rest.find(kEnd);
+      if (end == absl::string_view::npos) return absl::OkStatus();
+      text_begins = 0;
+      if (absl::StripAsciiWhitespace(rest.substr(end + kEnd.size())).empty())
+        return absl::OkStatus();
+      return collector.Wrong(number, "something follows a </text>");
+    };
+    if (text_begins > 0) {
+      // The one before may have lost its end, and would hide what stands between.
+      if (absl::StrContains(line, kText)) return collector.Wrong(number, "a <text> in a <text>");
+      absl::string_view name = absl::StripLeadingAsciiWhitespace(line);
+      if (absl::ConsumePrefix(&name, "PackageName:")) {
+        SHOAL_RETURN_IF_ERROR(collector.Skip(absl::StripAsciiWhitespace(name),
+                                             "stands in a text, and looks like a package"));
+      }
+      SHOAL_RETURN_IF_ERROR(after_text(line));
+      continue;
+    }
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty() || line[0] == '#') continue;
     const size_t colon = line.find(':');
-    if (was_in_text || colon == absl::string_view::npos) continue;
-    const absl::string_view tag = line.substr(0, colon);
-    const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
-    const std::vector<absl::string_view> words = absl::StrSplit(value, ' ', absl::SkipWhitespace());
+    if (colon == absl::string_view::npos) return collector.Wrong(number, "is no tag with a value");
+    const absl::string_view tag = absl::StripAsciiWhitespace(line.substr(0, colon));
+    absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
+    if (std::ranges::find(kSpdxTags, tag) == std::end(kSpdxTags)) {
+      return collector.Wrong(number, "is a tag that SPDX 2 has not");
+    }
+    if (absl::ConsumePrefix(&value, kText)) {
+      text_begins = number;
+      SHOAL_RETURN_IF_ERROR(after_text(value));
+      value = absl::StripAsciiWhitespace(value.substr(0, value.find(kEnd)));
+      // Of several lines only comments are.
+      const bool is_name = tag == "PackageName" || tag == "ExternalRef" || tag == "SPDXID";
+      if (text_begins > 0 && is_name) return collector.Wrong(number, "has more than one line");
+    }
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(value, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (tag == "SPDXVersion") {
       is_spdx = absl::StartsWith(value, "SPDX-2.");
+    } else if (tag == "Creator") {
+      document.AddCreator(value);
+    } else if (tag == "ExternalDocumentRef") {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(value, "is another document: give that one, too"));
     } else if (tag == "PackageName") {
-      packages.push_back({.id = "", .name = std::string(value), .url = ""});
-    } else if (tag == "FileName") {
-      // Its SPDXID is not the package's.
-      packages.push_back({.id = "", .name = "", .url = ""});
-    } else if (tag == "Relationship" && words.size() == 3 && words[1] == "DESCRIBES") {
-      described.emplace(words[2]);
-    } else if (packages.empty()) {
-      continue;
-    } else if (tag == "SPDXID") {
-      packages.back().id = std::string(value);
-    } else if (tag == "ExternalRef" && words.size() == 3 && words[1] == "purl") {
-      packages.back().url = std::string(words[2]);
+      document.packages.emplace_back().package.name = std::string(value);
+      in_package = true;
+    } else if (tag == "FileName" || tag == "SnippetSPDXID") {
+      in_package = false;  // what follows is not the package's
+    } else if (tag == "Relationship") {
+      if (words.size() != 3) return collector.Wrong(number, "is no relationship");
+      document.AddRelation(words[0], words[1], words[2]);
+    } else if (tag == "SPDXID" && in_package) {
+      document.packages.back().id = std::string(value);
+    } else if (tag == "ExternalRef") {
+      if (!in_package) return collector.Wrong(number, "is of no package");
+      if (words.size() >= 2 && IsPurlType(words[1])) {
+        if (words.size() != 3) return collector.Wrong(number, "is no reference to a package URL");
+        document.packages.back().package.urls.emplace_back(words[2]);
+      } else if (words.size() < 3) {
+        return collector.Wrong(number, "is no reference");
+      }
     }
   }
-  if (in_text) return collector.Wrong(text_begins, "a <text> has no end");
+  if (text_begins > 0) return collector.Wrong(text_begins, "a <text> has no end");
   if (!is_spdx) return collector.Wrong(1, "is not SPDX 2");
-  std::erase_if(packages, [](const SpdxPackage& package) { return package.name.empty(); });
-  for (SpdxPackage& package : packages) package.described = described.contains(package.id);
-  return AddSpdxPackages(packages, collector);
+  return std::move(document).Add(collector);
 }
 
 }  // namespace shoal::audit

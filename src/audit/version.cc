@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/base/check.h"
@@ -118,7 +119,8 @@ bool TakeWord(const std::array<std::pair<absl::string_view, char>, kCount>& word
 }
 
 // PEP 440, "Summary of permitted suffixes and relative ordering", and appendix B for what is taken.
-std::optional<std::string> Pep440Key(absl::string_view original) {
+// `public_bytes`: of the key, before a local label.
+std::optional<std::string> Pep440Key(absl::string_view original, size_t& public_bytes) {
   using Word = std::pair<absl::string_view, char>;
   // What begins with another word comes before it.
   static constexpr std::array<Word, 8> kPre = {
@@ -175,6 +177,7 @@ std::optional<std::string> Pep440Key(absl::string_view original) {
   key.push_back(has_dev ? 1 : kNoDev);
   if (has_dev) AppendNumber(dev_number, key);
 
+  public_bytes = key.size();
   if (absl::ConsumePrefix(&text, "+")) {
     for (const absl::string_view part : absl::StrSplit(text, absl::ByAnyChar("-_."))) {
       if (part.empty()) return std::nullopt;
@@ -228,25 +231,35 @@ bool IsDebianVersion(absl::string_view text) {
 std::optional<Version> Version::Parse(Order order, absl::string_view text) {
   if (text.size() > kMaxVersionBytes) return std::nullopt;
   std::optional<std::string> key;
+  std::optional<size_t> public_bytes;
   switch (order) {
     case Order::kSemver:
       key = SemverKey(text);
       break;
     case Order::kPep440:
-      key = Pep440Key(text);
+      key = Pep440Key(text, public_bytes.emplace());
       break;
     case Order::kDebian:
       if (IsDebianVersion(text)) key = std::string(text);
       break;
   }
   if (!key.has_value()) return std::nullopt;
-  return Version(order, *std::move(key));
+  // Others have no local label: what could be one is empty.
+  const size_t bytes = public_bytes.value_or(key->size());
+  return Version(order, *std::move(key), bytes);
 }
 
 int Compare(const Version& a, const Version& b) {
   SHOAL_CHECK(a.order_ == b.order_);
   return a.order_ == Order::kDebian ? table::CompareVersions(a.key_, b.key_)
                                     : a.key_.compare(b.key_);
+}
+
+int CompareWithBound(const Version& version, const Version& bound) {
+  if (!version.is_local() || bound.is_local()) return Compare(version, bound);
+  std::string key = version.key_.substr(0, version.public_bytes_);
+  key.push_back(kEnd);
+  return Compare(Version(version.order_, std::move(key), version.public_bytes_), bound);
 }
 
 std::optional<Order> OrderOf(absl::string_view ecosystem) {
@@ -256,11 +269,34 @@ std::optional<Order> OrderOf(absl::string_view ecosystem) {
     absl::string_view release = ecosystem;
     if (!absl::ConsumePrefix(&release, family)) continue;
     const bool plain = std::all_of(release.begin(), release.end(), [](char c) {
-      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == ':';
+      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == ':' || c == '-';
     });
     if (plain && !release.empty() && release.size() <= 32) return Order::kDebian;
   }
   return std::nullopt;
+}
+
+std::string CanonicalEcosystem(absl::string_view ecosystem) {
+  const absl::string_view family = ecosystem.substr(0, ecosystem.find(':'));
+  for (const absl::string_view known : {"PyPI", "npm", "crates.io", "Go"}) {
+    if (absl::EqualsIgnoreCase(family, known)) return std::string(known);
+  }
+  for (const absl::string_view known : {"Debian", "Ubuntu"}) {
+    if (!absl::EqualsIgnoreCase(family, known)) continue;
+    std::vector<absl::string_view> parts = absl::StrSplit(ecosystem.substr(family.size()), ':');
+    const bool is_pro = known == "Ubuntu" && parts.size() > 1 &&
+                        absl::EqualsIgnoreCase(parts[1], "Pro") &&
+                        !(parts.size() > 2 && absl::StartsWithIgnoreCase(parts[2], "FIPS"));
+    if (is_pro) {
+      // The release is the first part that is a number; what stands before it is a pocket.
+      const auto release = std::find_if(parts.begin() + 2, parts.end(), [](absl::string_view part) {
+        return !part.empty() && absl::ascii_isdigit(static_cast<unsigned char>(part[0]));
+      });
+      parts.erase(parts.begin() + 1, release);
+    }
+    return absl::StrCat(known, absl::StrJoin(parts, ":"));
+  }
+  return std::string(ecosystem);
 }
 
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name) {
@@ -288,7 +324,16 @@ absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string
       key.push_back(c == '_' ? '-' : absl::ascii_tolower(static_cast<unsigned char>(c)));
     }
   } else if (ecosystem == "Go") {
-    // Case counts in Go, but package URLs have none.
+    // Case counts in Go, but package URLs have none. In the module cache a capital letter is its
+    // small one with a mark before it, which no module path has.
+    for (const char c : name) {
+      if (c != '!') key.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
+    }
+    if (key.size() == ecosystem.size() + 1) {
+      return absl::InvalidArgumentError("a module's path is more than exclamation marks");
+    }
+  } else if (ecosystem == "npm") {
+    // Old packages have capital letters, which package URLs have not.
     absl::StrAppend(&key, absl::AsciiStrToLower(name));
   } else {
     absl::StrAppend(&key, name);

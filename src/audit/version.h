@@ -33,27 +33,45 @@ class Version {
   // out of account, as the rules say. Both must have the same order.
   friend int Compare(const Version& a, const Version& b);
   friend bool operator<(const Version& a, const Version& b) { return Compare(a, b) < 0; }
+  // The same for the end of a range: one without a local label ("1.13.0") leaves that of the
+  // version
+  // ("1.13.0+cu117") out of account, as PEP 440 has it ("Version specifiers").
+  friend int CompareWithBound(const Version& version, const Version& bound);
+  // Whether it has a local label, which kPep440 alone knows.
+  bool is_local() const { return public_bytes_ + 1 < key_.size(); }
 
  private:
-  Version(Order order, std::string key) : order_(order), key_(std::move(key)) {}
+  Version(Order order, std::string key, size_t public_bytes)
+      : order_(order), key_(std::move(key)), public_bytes_(public_bytes) {}
 
   Order order_;
   // kDebian: the version. Otherwise bytes whose order is that of the versions.
   std::string key_;
+  // As many bytes of key_ stand before a local label, and before the mark that ends the key.
+  size_t public_bytes_;
 };
 
 int Compare(const Version& a, const Version& b);
+int CompareWithBound(const Version& version, const Version& bound);
 
 // The order of an ecosystem that the readers of inventory.h know, by its name in OSV records:
 // "PyPI", "npm", "crates.io", "Go", and "Debian:12", "Ubuntu:22.04:LTS" and so on. Nothing for any
 // other.
 std::optional<Order> OrderOf(absl::string_view ecosystem);
 
+// The one name of an ecosystem under which a table has its packages, for any that a record or a
+// person may give it. Case is that of the schema ("pypi"), and a suffix of a language's ecosystem,
+// which names a registry, is left out ("npm:https://.."). Ubuntu's packages under Pro are those of
+// the release, whose fixes are newer ("Ubuntu:Pro:16.04:LTS" is "Ubuntu:16.04:LTS"), but for FIPS:
+// these have versions of their own.
+std::string CanonicalEcosystem(absl::string_view ecosystem);
+
 // The key of a package in a table of advisories: "PyPI/django". Names that an ecosystem takes for
 // the same give the same key: PyPI's are normalised as PEP 503 says, and in those of crates.io case
-// and the difference between hyphens and underscores are left out. So is case in those of Go, whose
-// package URLs are written in lower case. INVALID_ARGUMENT for a name that is empty, longer than
-// 512 bytes, or has a control character or a blank.
+// and the difference between hyphens and underscores are left out. So is case in those of Go and
+// npm, whose package URLs are written in lower case; Go's may also be escaped as in its module
+// cache ("!masterminds"). INVALID_ARGUMENT for a name that is empty, longer than 512 bytes, or has
+// a control character or a blank.
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name);
 
 }  // namespace shoal::audit

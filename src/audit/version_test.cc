@@ -165,8 +165,26 @@ TEST(VersionTest, EcosystemsHaveTheirOrders) {
   for (const char* name : {"Debian:12", "Ubuntu:22.04:LTS", "Ubuntu:Pro:18.04:LTS"}) {
     EXPECT_EQ(OrderOf(name), Order::kDebian) << name;
   }
+  EXPECT_EQ(OrderOf("Ubuntu:Pro:FIPS-updates:20.04:LTS"), Order::kDebian);
   for (const char* name : {"", "pypi", "Maven", "Debian", "Debian:", "Debian:12/x", "Ubuntu:a b"}) {
     EXPECT_FALSE(OrderOf(name).has_value()) << name;
+  }
+  for (const auto& [written, canonical] : std::vector<std::pair<std::string, std::string>>{
+           {"PyPI", "PyPI"},
+           {"pypi", "PyPI"},
+           {"NPM:https://registry.example", "npm"},
+           {"crates.io", "crates.io"},
+           {"go", "Go"},
+           {"debian:12", "Debian:12"},
+           {"Debian", "Debian"},
+           {"Ubuntu:22.04:LTS", "Ubuntu:22.04:LTS"},
+           {"Ubuntu:Pro:16.04:LTS", "Ubuntu:16.04:LTS"},
+           {"Ubuntu:Pro:Realtime:22.04:LTS", "Ubuntu:22.04:LTS"},
+           {"Ubuntu:Pro:FIPS-updates:20.04:LTS", "Ubuntu:Pro:FIPS-updates:20.04:LTS"},
+           {"Ubuntu:Pro", "Ubuntu"},
+           {"Maven:x", "Maven:x"},
+           {"", ""}}) {
+    EXPECT_EQ(CanonicalEcosystem(written), canonical) << written;
   }
 }
 
@@ -177,6 +195,10 @@ TEST(VersionTest, NamesOfOnePackageHaveOneKey) {
   EXPECT_EQ(*PackageKey("npm", "@angular/core"), "npm/@angular/core");
   EXPECT_EQ(*PackageKey("Go", "github.com/Masterminds/goutils"),
             *PackageKey("Go", "github.com/masterminds/goutils"));
+  EXPECT_EQ(*PackageKey("Go", "github.com/Masterminds/goutils"),
+            *PackageKey("Go", "github.com/!masterminds/goutils"));
+  EXPECT_FALSE(PackageKey("Go", "!").ok());
+  EXPECT_EQ(*PackageKey("npm", "JSONStream"), "npm/jsonstream");
   EXPECT_EQ(*PackageKey("Debian:12", "libx++"), "Debian:12/libx++");
   for (const std::string& name : {std::string(), std::string("a b"), std::string("a\nb"),
                                   std::string("a\0b", 3), std::string(513, 'a')}) {

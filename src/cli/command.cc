@@ -26,6 +26,7 @@ namespace po = boost::program_options;
 
 constexpr char kUsagePayload[] = "shoal/usage-error";
 constexpr char kIncompletePayload[] = "shoal/incomplete";
+constexpr char kFoundPayload[] = "shoal/found";
 
 constexpr struct {
   ExitCode code;
@@ -36,6 +37,7 @@ constexpr struct {
     {kExitUsage, "wrong usage"},
     {kExitVerification, "something to be trusted is not"},
     {kExitIncomplete, "not all that was asked is known yet"},
+    {kExitNotDone, "failed, of a command whose 1 says that it found something"},
 };
 
 // Takes a suffix away and returns how many zeros it stands for.
@@ -110,6 +112,7 @@ void Describe(const std::string& program, const std::string& summary,
   std::vector<std::string> exit_codes, described;
   for (const auto& [code, meaning] : kExitCodes) {
     if (code == kExitIncomplete && commands.size() == 1) continue;  // parties ask for nothing
+    if (code == kExitNotDone && !std::ranges::any_of(commands, &Command::looks)) continue;
     exit_codes.push_back(JsonObject().Integer("code", code).Text("meaning", meaning).Take());
   }
   for (const Command& command : commands) described.push_back(DescriptionOf(command));
@@ -181,7 +184,10 @@ ExitCode RunCommand(const std::string& program, const Command& command,
     return UsageFailure(program, command.name, std::string(status.message()), io);
   }
   io.err << FullName(program, command.name) << ": " << MessageText(status.message()) << "\n";
-  return status.GetPayload(kIncompletePayload).has_value() ? kExitIncomplete : ExitCodeOf(status);
+  if (status.GetPayload(kIncompletePayload).has_value()) return kExitIncomplete;
+  const ExitCode code = ExitCodeOf(status);
+  const bool failed = code == kExitFailed && !status.GetPayload(kFoundPayload).has_value();
+  return command.looks && failed ? kExitNotDone : code;
 }
 
 }  // namespace
@@ -292,6 +298,12 @@ absl::Status IncompleteError(absl::string_view message) {
   return status;
 }
 
+absl::Status FoundError(absl::string_view message) {
+  absl::Status status = absl::FailedPreconditionError(message);
+  status.SetPayload(kFoundPayload, absl::Cord());
+  return status;
+}
+
 ExitCode RunProgram(const std::string& program, const std::string& summary,
                     std::span<const Command> commands, std::span<const std::string> arguments,
                     Io& raw) {
@@ -307,6 +319,7 @@ ExitCode RunProgram(const std::string& program, const std::string& summary,
            "Exit codes:";
     absl::string_view separator = " ";
     for (const auto& [code, meaning] : kExitCodes) {
+      if (code == kExitNotDone && !std::ranges::any_of(commands, &Command::looks)) continue;
       out << separator << code << " " << meaning;
       separator = ", ";
     }
@@ -370,7 +383,7 @@ Io ProcessIo() {
 std::vector<std::string> Begin(int argc, const char* const* argv) {
   if (!InitSodium()) {
     std::cerr << "libsodium cannot be initialised\n";
-    std::exit(kExitFailed);
+    std::exit(kExitNotDone);  // which no command takes for something found
   }
   // Turns protobuf's log off: it would log a line for every malformed message that a stranger
   // sends. Callers get a Status.

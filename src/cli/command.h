@@ -81,6 +81,9 @@ struct Command {
   // one string). If empty, such arguments are refused.
   std::string positional;
   std::function<absl::Status(const Values&, Io&)> run;
+  // Whether it looks for something, so that to find it (FoundError, kExitFailed) must not be taken
+  // for a failure, which is kExitNotDone then.
+  bool looks = false;
 };
 
 // The number of such a text. INVALID_ARGUMENT says what was expected.
@@ -112,6 +115,9 @@ bool IsUsageError(const absl::Status& status);
 // The end of a command that has done what it could, and whose results say for themselves what is
 // not known yet. The program then ends with kExitIncomplete.
 absl::Status IncompleteError(absl::string_view message);
+
+// The end of a command that has found what it looks for. The program then ends with kExitFailed.
+absl::Status FoundError(absl::string_view message);
 
 // Finds the command, parses its options, runs it and reports errors. Returns what main() must
 // return. `arguments` lack the program's name. Throws nothing.

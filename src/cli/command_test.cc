@@ -154,6 +154,40 @@ TEST(RunProgram, ErrorsHaveTheirExitCodes) {
   EXPECT_EQ(thrown.err, "prog file check: thrown\n");
 }
 
+// A script must be able to tell what was found from what failed.
+TEST(RunProgram, ACommandThatLooksForSomethingTellsWhatItFoundFromAFailure) {
+  const auto code = [](bool looks, const absl::Status& status) {
+    const std::vector<Command> commands = {
+        {.name = "look",
+         .summary = "",
+         .help = "",
+         .examples = "",
+         .options = nullptr,
+         .positional = "",
+         .run = [&](const Values&, Io&) { return status; },
+         .looks = looks},
+        {.name = "other",
+         .summary = "",
+         .help = "",
+         .examples = "",
+         .options = nullptr,
+         .positional = "",
+         .run = [](const Values&, Io&) { return absl::Status(); }}};
+    std::ostringstream out, err;
+    std::istringstream in;
+    Io io{.out = out, .err = err, .in = in, .err_is_terminal = false};
+    const std::vector<std::string> arguments = {"look"};
+    return RunProgram("prog", "", commands, arguments, io);
+  };
+  EXPECT_EQ(code(true, FoundError("one")), kExitFailed);
+  EXPECT_EQ(code(true, absl::NotFoundError("no file")), kExitNotDone);
+  EXPECT_EQ(code(true, absl::FailedPreconditionError("no table")), kExitNotDone);
+  EXPECT_EQ(code(true, absl::UnauthenticatedError("wrong")), kExitVerification);
+  EXPECT_EQ(code(true, IncompleteError("some")), kExitIncomplete);
+  EXPECT_EQ(code(true, absl::OkStatus()), kExitOk);
+  EXPECT_EQ(code(false, absl::NotFoundError("no file")), kExitFailed);
+}
+
 TEST(Number, KnowsSuffixes) {
   EXPECT_EQ(RunShoal({"greet", "--name", "Ada", "--times", "1k"}).out.size(), 1000 * 10u);
   EXPECT_EQ(RunShoal({"greet", "--name", "Ada", "--times", "0.5k"}).out.size(), 500 * 10u);

@@ -8,7 +8,8 @@ namespace shoal::cli {
 
 enum ExitCode : int {
   kExitOk = 0,
-  // Something went wrong: a file, the network, bad input.
+  // Something went wrong: a file, the network, bad input. Of a command that looks for something:
+  // that was found (FoundError, command.h).
   kExitFailed = 1,
   // The command line is wrong.
   kExitUsage = 2,
@@ -16,6 +17,8 @@ enum ExitCode : int {
   kExitVerification = 3,
   // Nothing went wrong, but not everything that was asked is known (IncompleteError, command.h).
   kExitIncomplete = 4,
+  // What kExitFailed is elsewhere, of a command that looks for something (Command::looks).
+  kExitNotDone = 5,
 };
 
 // UNAUTHENTICATED and DATA_LOSS are kExitVerification, other errors kExitFailed.

@@ -63,18 +63,22 @@ bool ParseAdvisories(BytesView input) {
   return true;
 }
 
-// A record that is accepted makes a table whose values are accepted and say the same about a
-// version.
+// A record that is accepted makes a table whose values are accepted. One that is not is left out
+// and counted, and never ends the build of a table.
 bool ParseOsv(BytesView input) {
-  audit::OsvRecords records;
-  if (!records.Add(TextOf(input), "input").ok()) return false;
-  const auto set = records.Finish(1 << 14);
-  if (!set.ok()) return false;
-  for (size_t i = 0; i < set->size(); ++i) {
-    const auto value = set->value(i);
-    SHOAL_CHECK(audit::DecodePackage(value).ok() || audit::DecodeCoverage(value).ok());
+  audit::OsvRecords strict, lenient;
+  const bool accepted = strict.Add(TextOf(input), "input").ok();
+  SHOAL_CHECK(lenient.Add(TextOf(input), "input", audit::OsvRecords::Odd::kLeaveOut).ok());
+  SHOAL_CHECK(lenient.counts().left_out == (accepted ? 0u : 1u));
+  for (audit::OsvRecords* const records : {&strict, &lenient}) {
+    const auto set = records->Finish(1 << 14);
+    if (!set.ok()) return false;
+    for (size_t i = 0; i < set->size(); ++i) {
+      const auto value = set->value(i);
+      SHOAL_CHECK(audit::DecodePackage(value).ok() || audit::DecodeCoverage(value).ok());
+    }
   }
-  return true;
+  return accepted;
 }
 
 bool ParseInventory(audit::Format format, BytesView input) {
@@ -90,6 +94,8 @@ bool ParseInventory(audit::Format format, BytesView input) {
   }
   const auto findings = audit.Findings();
   SHOAL_CHECK(findings.ok() && audit.Count(*findings).unverified == 0);
+  // A file that names nothing, and of which nothing is the project's own, is not clean.
+  SHOAL_CHECK(!inventory.items.empty() || !findings->empty() || inventory.own > 0);
   return true;
 }
 
@@ -113,11 +119,14 @@ void AddAuditTargets(std::vector<Target>& targets) {
   package.rest = {.intervals = {{.from = "1.0", .to = {}, .to_is_affected = false}},
                   .versions = {},
                   .unclear = true};
-  targets.push_back({.name = "advisories",
-                     .seeds = {audit::Encode(package),
-                               audit::Encode(audit::Coverage{
-                                   .advisories = 9, .packages = 8, .modified = "2021-03-08"})},
-                     .parse = ParseAdvisories});
+  targets.push_back(
+      {.name = "advisories",
+       .seeds = {audit::Encode(package),
+                 audit::Encode(
+                     audit::Coverage{.advisories = 9, .packages = 8, .modified = "2021-03-08"}),
+                 audit::Encode(audit::Coverage{
+                     .advisories = 9, .packages = 8, .modified = "2021-03-08", .unread = 1})},
+       .parse = ParseAdvisories});
   targets.push_back(
       {.name = "osv",
        .seeds = {InputOf(R"({"id":"GHSA-1","modified":"2021-03-08T16:02:43Z","withdrawn":null,
@@ -135,7 +144,9 @@ void AddAuditTargets(std::vector<Target>& targets) {
   for (const Sample& sample : {
            Sample{"dpkg_status", audit::Format::kDpkgStatus,
                   "Package: a\nStatus: install ok installed\nSource: b (1.0-1)\n"
-                  "Architecture: all\nVersion: 1.0-1+b1\n"},
+                  "Architecture: all\nVersion: 1.0-1+b1\n\n"
+                  "Package: linux-image-a\nStatus: install ok installed\nArchitecture: amd64\n"
+                  "Source: linux-signed-amd64 (6.1+1)\nVersion: 6.1-1\n"},
            Sample{"requirements", audit::Format::kRequirements,
                   "# x\n-i https://h\na[x]==1.0 ; python_version<'4' \\\n --hash=sha256:0\nb>=2\n"
                   "c @ https://h\n-r d\n-e .\n"},
@@ -147,6 +158,11 @@ void AddAuditTargets(std::vector<Target>& targets) {
            Sample{"cargo_lock", audit::Format::kCargoLock,
                   "version = 3\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nsource = "
                   "\"registry+x\"\ndependencies = [ \"b\", ]\n"},
+           Sample{"cargo_lock_1", audit::Format::kCargoLock,
+                  "[root]\nname = 'a'\nversion = '1.0.0'\n[[ \"package\" ]]\n\"name\" = "
+                  "\"\"\"b\"\"\"\n"
+                  "version = \"1\\u0030\"\nsource = 'x' # y\n[metadata]\n\"checksum b (x=y)\" = "
+                  "\"z\"\n"},
            Sample{"package_lock", audit::Format::kPackageLock,
                   R"({"packages":{"":{},"node_modules/@a/b":{"version":"1.0.0","link":false}}})"},
            Sample{"package_lock_1", audit::Format::kPackageLock,
@@ -163,7 +179,9 @@ void AddAuditTargets(std::vector<Target>& targets) {
                   "relatedSpdxElement":"r"}]})"},
            Sample{"spdx_tag_value", audit::Format::kSpdxTagValue,
                   "SPDXVersion: SPDX-2.3\nRelationship: D DESCRIBES r\nPackageName: a\nSPDXID: r\n"
-                  "ExternalRef: PACKAGE-MANAGER purl pkg:cargo/a@1.0.0\nC: <text>\nx</text>\n"},
+                  "ExternalRef: PACKAGE-MANAGER purl pkg:cargo/a@1.0.0\n"
+                  "ExternalRef: PACKAGE-MANAGER purl pkg:pypi/a@1?epoch=2\n"
+                  "PackageComment: <text>\nx</text>\n"},
        }) {
     targets.push_back({.name = sample.name,
                        .seeds = {InputOf(sample.text)},

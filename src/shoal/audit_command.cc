@@ -55,8 +55,10 @@ absl::StatusOr<audit::Inventory> ReadInputs(const cli::Values& values) {
   const absl::StatusOr<std::string> release = ReadFile("/etc/os-release", 1 << 16);
   if (release.ok()) distribution.here = audit::DistributionOf(*release);
   audit::Inventory inventory;
+  const audit::Depth depth =
+      values.count("recursive") > 0 ? audit::Depth::kAll : audit::Depth::kOne;
   for (const std::string& path : paths) {
-    SHOAL_RETURN_IF_ERROR(audit::ReadInventory(path, distribution, inventory));
+    SHOAL_RETURN_IF_ERROR(audit::ReadInventory(path, distribution, inventory, depth));
   }
   if (values.count("partial") > 0) return inventory;
   for (const audit::Unchecked& unchecked : inventory.unchecked) {
@@ -145,7 +147,7 @@ absl::Status OutcomeOf(const audit::Audit::Counts& counts, bool partial) {
   if (problems.empty()) return absl::OkStatus();
   const std::string all =
       absl::StrCat("of ", Packages(counts.packages, "audited: "), absl::StrJoin(problems, ", "));
-  return counts.vulnerable > 0 ? absl::FailedPreconditionError(all) : cli::IncompleteError(all);
+  return counts.vulnerable > 0 ? cli::FoundError(all) : cli::IncompleteError(all);
 }
 
 absl::Status RunAudit(const Connector& connect, const cli::Values& values, cli::Io& io) {
@@ -213,8 +215,9 @@ and directories:
   an SBOM in CycloneDX (JSON) or SPDX 2 (JSON or tag-value), by its package URLs
   dpkg's status file; --installed is this machine's
   a directory: the files above in it by their names, and the Python packages of a
-  virtual environment or of site-packages. It does not descend into others; lock files
-  that it cannot read, such as yarn.lock, are unchecked
+  virtual environment or of site-packages. What else there says which packages a project
+  has (yarn.lock, go.mod, a file with something wrong in it, node_modules without a lock
+  file) is unchecked, and so is what lies below, which --recursive reads
 Their format is told by name or content. Prints, for every package and advisory,
   status, ecosystem, package, version, id, alias, first version that is not affected,
   note, files                                                       with tabs, or
@@ -222,8 +225,10 @@ Their format is told by name or content. Prints, for every package and advisory,
 where the status is
   vulnerable   an advisory is about this version, in the ecosystem's order of versions
   unclear      there is an advisory, and whether it is about this version nobody can
-               tell: no version is pinned, or one of them is no version. Or its row of
-               the table is full until the next term, and may lack it
+               tell: no version is pinned, or one of them is no version. Or the input
+               leaves open which package it is. Or its row of the table is full until
+               the next term, and may lack it; or the table lacks records that could not
+               be read
   unchecked    nothing to look up: a file, an address, an ecosystem that the table or
                this program does not know, an input that names no packages
 A package that was looked up and is not printed is proved to have no advisory in the
@@ -231,9 +236,9 @@ table for its version. Packages and advisories are compared on this machine: wha
 seen by nobody else.
 
 Exit code 0: everything was looked up, and nothing was found. 1: something is
-vulnerable, or the command failed. 3: an answer could not be verified. 4: nothing was
-found, but something is unclear or unchecked (--partial accepts that with 0). An
-input that names no packages ends it so before anything is sent.
+vulnerable. 3: an answer could not be verified. 4: nothing was found, but something is
+unclear or unchecked (--partial accepts that with 0). An input that names no packages
+ends it so before anything is sent. 5: the command failed, and nobody knows.
 
 The lookup is that of `shoal query`, through the chain or with --engine through an
 engine, and so is what it protects: the list is hidden as far as what is printed about
@@ -241,6 +246,7 @@ privacy says, and its length but for the padding (pad_to of the configuration; w
 --engine, --pad). That an audit takes place can be seen.
 )",
       .examples = R"(  shoal audit --config client.textproto .
+  shoal audit --config client.textproto --recursive .
   shoal audit --config client.textproto package-lock.json services/api/poetry.lock
   shoal audit --config client.textproto --installed --over-rounds
   shoal audit --config client.textproto --engine simplepir --format sarif --out a.sarif .
@@ -255,6 +261,7 @@ privacy says, and its length but for the padding (pad_to of the configuration; w
                                   "of Debian packages whose file does not name it, as in OSV "
                                   "records: Debian:12 (default for a status file of dpkg: this "
                                   "machine's; packages of an SBOM have none)");
+            options.add_options()("recursive", "read the directories below a directory, too");
             options.add_options()("partial",
                                   "accept packages that are unclear or could not be checked");
             options.add_options()("format", cli::Text(), "tsv (default), json or sarif");
@@ -265,6 +272,7 @@ privacy says, and its length but for the padding (pad_to of the configuration; w
       .positional = "input",
       .run = [connect = std::move(connect)](const cli::Values& values,
                                             cli::Io& io) { return RunAudit(connect, values, io); },
+      .looks = true,
   };
 }
 

@@ -188,6 +188,25 @@ TEST_F(AuditCommandTest, WhatNamesNoPackagesIsSaidBeforeAnythingIsSent) {
   EXPECT_TRUE(frontend_.sent.empty());
 }
 
+// What lies below a directory is read, or said.
+TEST_F(AuditCommandTest, ADirectoryIsReadToTheBottomOrNotClean) {
+  fs::create_directories(directory_ + "/project/api");
+  const std::string project = directory_ + "/project";
+  Write("project/requirements.txt", "flask==1.0\n");
+  EXPECT_EQ(Run({project}).code, cli::kExitOk);
+  Write("project/api/requirements.txt", "django==3.1.8\n");
+  const Outcome above = Run({project});
+  EXPECT_EQ(above.code, cli::kExitIncomplete) << above.err;
+  EXPECT_TRUE(absl::StartsWith(above.out, "unchecked\t\tapi\t")) << above.out;
+  const Outcome whole = Run({"--recursive", project});
+  EXPECT_EQ(whole.code, cli::kExitFailed) << whole.err;
+  EXPECT_TRUE(absl::StartsWith(whole.out, "vulnerable\tPyPI\tdjango\t3.1.8\t")) << whole.out;
+  Write("project/api/requirements.txt", "flask==1.0\n");
+  EXPECT_EQ(Run({"--recursive", project}).code, cli::kExitOk);
+  Write("project/go.mod", "module x\n");
+  EXPECT_EQ(Run({"--recursive", project}).code, cli::kExitIncomplete);
+}
+
 // Neither the list nor its length shows: as many queries leave, whatever is installed.
 TEST_F(AuditCommandTest, AsManyQueriesLeaveWhateverIsInstalled) {
   const auto queries = [&](const std::string& text) {
@@ -222,7 +241,7 @@ TEST_F(AuditCommandTest, AnotherTableIsRefused) {
   const auto pins = roster::PinsOf(other.roster().wire().roster());
   SHOAL_ASSERT_OK(wire::WriteTextFile(directory_ + "/pins", *pins));
   const Outcome outcome = Run(other, {Write("requirements.txt", "flask==1.0\n")});
-  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_EQ(outcome.code, cli::kExitNotDone);
   EXPECT_TRUE(absl::StrContains(outcome.err, "is not one of advisories")) << outcome.err;
   EXPECT_TRUE(other.sent.empty());
 }
@@ -275,8 +294,10 @@ TEST_F(AuditCommandTest, SaysWhatIsWrongWithItsUse) {
   EXPECT_EQ(run({"--format", "xml", path}).code, cli::kExitUsage);
   EXPECT_EQ(run({"--distribution", "bookworm", path}).code, cli::kExitUsage);
   EXPECT_EQ(run({"--pad", "8", path}).code, cli::kExitUsage);
-  EXPECT_EQ(run({directory_ + "/none"}).code, cli::kExitFailed);
-  EXPECT_EQ(run({Write("notes", "hello")}).code, cli::kExitFailed);
+  // A script must not take these for something found.
+  EXPECT_EQ(run({directory_ + "/none"}).code, cli::kExitNotDone);
+  EXPECT_EQ(run({Write("notes", "hello")}).code, cli::kExitNotDone);
+  EXPECT_EQ(run({Write("Cargo.lock", "[[package]]\n")}).code, cli::kExitNotDone);
   EXPECT_TRUE(frontend_.sent.empty());
   const Outcome dry = run({"--dry-run", path});
   EXPECT_EQ(dry.code, cli::kExitOk) << dry.err;

@@ -422,9 +422,26 @@ TEST_F(CommandsTest, ATableOfAdvisoriesFromOsvRecords) {
   EXPECT_THAT(out_, HasSubstr("name\tadvisories\n"));
   Write("osv/bad.json", "{\n  \"id\": 7\n}");
   EXPECT_EQ(build({"--out", "@more"}), cli::kExitUsage) << "given twice";
-  EXPECT_EQ(RunShoal({"table", "build", "--osv", "@osv", "--out", "@more", "--deployment", "demo"}),
+  EXPECT_EQ(RunShoal({"table", "build", "--osv", "@osv", "--strict", "--out", "@more",
+                      "--deployment", "demo"}),
             cli::kExitFailed);
   EXPECT_THAT(err_, HasSubstr("osv/bad.json: id: is not a text"));
+  // One odd record does not stop the others, and is said.
+  Write("osv/odd.json", R"({"id":"X-2","modified":"2021-01-01T00:00:00Z","affected":[{"package":
+                        {"ecosystem":"PyPI","name":"odd"},"ranges":[{"type":"NEW"}]}]})");
+  EXPECT_EQ(RunShoal({"table", "build", "--osv", "@osv", "--out", "@more", "--deployment", "demo"}),
+            cli::kExitOk);
+  EXPECT_THAT(err_, HasSubstr("left out: 2 files that are no records"));
+  EXPECT_THAT(err_, HasSubstr("osv/bad.json: id: is not a text"));
+  ASSERT_EQ(RunShoal({"table", "inspect", "@more", "--key", "PyPI/odd"}), cli::kExitOk);
+  EXPECT_THAT(out_, HasSubstr("PyPI/odd\tpresent\t"));
+  Write("osv/cut.json", "{");
+  EXPECT_EQ(RunShoal({"table", "build", "--osv", "@osv", "--out", "@less", "--deployment", "demo"}),
+            cli::kExitOk);
+  EXPECT_THAT(err_, HasSubstr("1 of them do not say which packages they are about"));
+  EXPECT_EQ(RunShoal({"table", "build", "--tsv", "@x", "--name", "x", "--strict", "--out", "@none",
+                      "--deployment", "demo"}),
+            cli::kExitUsage);
 }
 
 TEST_F(CommandsTest, BadInputNamesFileAndLine) {

@@ -44,15 +44,31 @@ std::string SecondsOf(const Stopwatch& stopwatch) {
 }
 
 // Records of advisories, each of which takes at most `most` bytes of a row.
-absl::StatusOr<table::RecordSet> ReadAdvisories(const std::string& directory, uint32_t most,
-                                                cli::Io& io) {
+absl::StatusOr<table::RecordSet> ReadAdvisories(const std::string& directory, bool strict,
+                                                uint32_t most, cli::Io& io) {
   audit::OsvRecords osv;
-  SHOAL_RETURN_IF_ERROR(osv.AddDirectory(directory));
+  SHOAL_RETURN_IF_ERROR(osv.AddDirectory(
+      directory, strict ? audit::OsvRecords::Odd::kRefuse : audit::OsvRecords::Odd::kLeaveOut));
   SHOAL_ASSIGN_OR_RETURN(table::RecordSet records, osv.Finish(most));
   const audit::OsvRecords::Counts& counts = osv.counts();
   io.err << counts.records << " OSV records, " << counts.withdrawn
          << " of them withdrawn and left out: " << counts.advisories << " advisories about "
          << counts.packages << " packages\n";
+  if (counts.older > 0) {
+    io.err << "left out: " << counts.older << " older copies of records\n";
+  }
+  if (counts.left_out > 0) {
+    io.err << "left out: " << counts.left_out
+           << " files that are no records, or have more in them than is understood: the packages "
+              "that they name are unclear (--strict refuses them). The first: "
+           << Printable(counts.first_left_out) << "\n";
+  }
+  if (counts.unread > 0) {
+    io.err
+        << counts.unread
+        << " of them do not say which packages they are about: no audit by this table is complete "
+           "(exit code 4)\n";
+  }
   for (const auto& [ecosystem, left_out] : counts.unknown) {
     io.err << "left out: " << left_out << " packages of " << Printable(ecosystem)
            << ", whose versions `shoal audit` cannot compare\n";
@@ -75,8 +91,11 @@ absl::StatusOr<table::RecordSet> ReadRecords(const cli::Values& values, uint32_t
   }
   if (values.count("csv-header") > 0 && !csv)
     return cli::UsageError("--csv-header goes with --csv");
+  if (values.count("strict") > 0 && !osv) return cli::UsageError("--strict goes with --osv");
   if (packages) return table::ReadPackageIndex();
-  if (osv) return ReadAdvisories(values["osv"].as<std::string>(), most, io);
+  if (osv) {
+    return ReadAdvisories(values["osv"].as<std::string>(), values.count("strict") > 0, most, io);
+  }
   const std::string path = values[tsv ? "tsv" : "csv"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   return tsv ? table::ParseTsv(text, path)
@@ -490,10 +509,12 @@ cli::Command TableBuild() {
       .help =
           R"(Builds a table into a new directory, for the parties to sign. Records come from a TSV
 file (key, tab, value; \t \n \r \\ \xHH stand for bytes), from a CSV file of two fields,
-from apt's package index on this machine (package name and newest version;
+from apt's package index on this machine (package name and newest version, behind which
+stand the newer ones of indexes with a lower priority, such as backports;
 name:architecture for foreign architectures), or, for `shoal audit`, from the OSV
-records below a directory (*.json): one key a package, with its advisories. Keys have up
-to 4,096 bytes, values up to 65,535. The longest record decides how long all rows are,
+records below a directory (*.json): one key a package, with its advisories. A record that
+cannot be read is left out, and the packages that it names are unclear. Keys have up to
+4,096 bytes, values up to 65,535. The longest record decides how long all rows are,
 if --row-bytes does not. The layout `hashed` takes any keys; `dense` takes the numbers 0
 to n-1. With --previous, the table is the next epoch of one that all parties signed:
 rows that do not change keep their signatures, so that the parties sign the others
@@ -526,6 +547,8 @@ key, row, bytes of key and value.
                 "csv-header", "the CSV's first line is a header, not a record")(
                 "packages", "records from this machine's package index")(
                 "osv", cli::Directory(), "records from the OSV records below this directory")(
+                "strict",
+                "with --osv: refuse a record that cannot be read, instead of leaving it out")(
                 "layout", cli::Text(), "hashed (default) or dense")(
                 "name", cli::Text(),
                 "the table's name (packages: debian-packages-ARCH; osv: advisories)")(

@@ -91,8 +91,9 @@ class UpdateResults final : public client::Results {
     absent_ += result.outcome == client::Lookup::Outcome::kAbsent;
     if (result.outcome == client::Lookup::Outcome::kUnknown) unknown_.push_back(ToString(name));
     if (result.outcome != client::Lookup::Outcome::kFound) return absl::OkStatus();
-    const std::string key = ToString(name), version = ToString(result.value);
-    if (table::CompareVersions(package.version, version) >= 0) return absl::OkStatus();
+    const std::string key = ToString(name);
+    const std::string version = table::NewerCandidate(package.version, ToString(result.value));
+    if (version.empty()) return absl::OkStatus();
     newer_[key] = version;
     if (json_) {
       out_ << JsonObject()
@@ -184,7 +185,8 @@ table made by `shoal table build --packages`, and prints those that have a newer
 version:
   package, installed version, newest version                       with tabs, or
   {"package":..,"installed":..,"newest":..}                         with --format json
-Nobody learns which packages are asked for. If they are more queries than a round
+The newest version is apt's candidate: one from backports only for what was installed
+from there. Nobody learns which packages are asked for. If they are more queries than a round
 protects together, nothing is sent without --over-rounds or --accept-more
 (`shoal query --help`). Exit code 3: an answer could not be
 verified. Exit code 4: some packages, named on standard error, may have a newer version

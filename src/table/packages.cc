@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/base/status_macros.h"
@@ -26,6 +28,8 @@ namespace {
 
 // apt_preferences(5): below 100, a version is installed only where there is none.
 constexpr int kLeastPriority = 100;
+// No version has it.
+constexpr absl::string_view kCandidateSeparator = " ";
 constexpr size_t kMaxToolOutputBytes = size_t{1} << 32;
 
 // The parts of a version, deb-version(7): the epoch stands before the first colon, and the last
@@ -120,11 +124,18 @@ absl::Status ForEachStanza(absl::string_view text, const std::string& source, Vi
     if (stanza.line == 0) stanza.line = line;
     const absl::string_view name = content.substr(0, colon);
     const absl::string_view value = absl::StripAsciiWhitespace(content.substr(colon + 1));
-    if (name == "Package") stanza.package = value;
-    if (name == "Version") stanza.version = value;
-    if (name == "Architecture") stanza.architecture = value;
-    if (name == "Status") stanza.status = value;
-    if (name == "Source") stanza.source = value;
+    for (const auto& [known, field] :
+         {std::pair("Package", &Stanza::package), std::pair("Version", &Stanza::version),
+          std::pair("Architecture", &Stanza::architecture), std::pair("Status", &Stanza::status),
+          std::pair("Source", &Stanza::source)}) {
+      // As deb822 has it; a second one could take the place of another package.
+      if (!absl::EqualsIgnoreCase(name, known)) continue;
+      if (!(stanza.*field).empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(source, ":", line, ": a second field ", known, " of one package"));
+      }
+      stanza.*field = value;
+    }
   }
   if (stanza.line != 0) SHOAL_RETURN_IF_ERROR(visit(stanza));
   return absl::OkStatus();
@@ -280,22 +291,36 @@ absl::StatusOr<std::vector<Package>> ReadInstalled(const std::string& path) {
 absl::StatusOr<RecordSet> CandidateVersions(const std::vector<IndexedPackage>& packages,
                                             absl::string_view native_architecture,
                                             std::string source) {
-  std::map<std::string, const IndexedPackage*> best;
+  // Of each package, the newest version of each priority.
+  std::map<std::string, std::map<int, absl::string_view, std::greater<>>> newest;
   for (const IndexedPackage& package : packages) {
-    const IndexedPackage*& place =
-        best[PackageKey(package.package.name, package.package.architecture, native_architecture)];
-    if (place == nullptr || package.priority > place->priority ||
-        (package.priority == place->priority &&
-         CompareVersions(package.package.version, place->package.version) > 0)) {
-      place = &package;
+    absl::string_view& place = newest[PackageKey(package.package.name, package.package.architecture,
+                                                 native_architecture)][package.priority];
+    if (place.empty() || CompareVersions(package.package.version, place) > 0) {
+      place = package.package.version;
     }
   }
   RecordSet records(std::move(source));
   uint64_t line = 0;
-  for (const auto& [key, package] : best) {
-    SHOAL_RETURN_IF_ERROR(records.Add(AsBytes(key), AsBytes(package->package.version), ++line));
+  for (const auto& [key, by_priority] : newest) {
+    std::vector<absl::string_view> candidates;
+    for (const auto& [priority, version] : by_priority) {
+      if (candidates.empty() || CompareVersions(version, candidates.back()) > 0) {
+        candidates.push_back(version);
+      }
+    }
+    const std::string value = absl::StrJoin(candidates, kCandidateSeparator);
+    SHOAL_RETURN_IF_ERROR(records.Add(AsBytes(key), AsBytes(value), ++line));
   }
   return records;
+}
+
+std::string NewerCandidate(absl::string_view installed, absl::string_view value) {
+  for (const absl::string_view version : absl::StrSplit(value, kCandidateSeparator)) {
+    const int order = CompareVersions(version, installed);
+    if (order >= 0) return order > 0 ? std::string(version) : "";
+  }
+  return "";
 }
 
 std::string PackagesTableName(absl::string_view native_architecture) {

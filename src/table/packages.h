@@ -4,7 +4,10 @@
 // The key of a package is its plain name if its architecture is the table's native one or `all`
 // ("bash", "adduser"), else name:architecture ("libc6:i386"). That is apt's own rule, by which a
 // package that turns from `all` to the native architecture stays the same package. The value is the
-// newest version. A table is made for one native architecture; its name says which.
+// newest version of the indexes with the highest priority, and after it, with a blank before each,
+// the newest of those with lower ones, as far as they are newer ("1.0-1 2.1-1~bpo12+1"): what is
+// installed from backports is updated from there. A table is made for one native architecture; its
+// name says which.
 #ifndef SHOAL_SRC_TABLE_PACKAGES_H_
 #define SHOAL_SRC_TABLE_PACKAGES_H_
 
@@ -58,11 +61,16 @@ struct IndexedPackage {
   int priority;
 };
 
-// One version for every package, as records sorted by key. As with apt's candidates, it is the
-// newest version among the indexes with the highest priority.
+// The versions that every package may be updated to, as records sorted by key.
 absl::StatusOr<RecordSet> CandidateVersions(const std::vector<IndexedPackage>& packages,
                                             absl::string_view native_architecture,
                                             std::string source);
+
+// What a package of the version `installed` is updated to, by the value of its record; empty if it
+// is up to date. It is apt's candidate (apt_preferences(5)): no version older than the installed
+// one counts, and of the others the first of the highest priority. A version that is in no index
+// any more counts as one of the lowest priority, as apt has it.
+std::string NewerCandidate(absl::string_view installed, absl::string_view value);
 
 // "debian-packages-amd64": the name of a table of packages, or the beginning of it up to a hyphen.
 std::string PackagesTableName(absl::string_view native_architecture);

@@ -103,7 +103,7 @@ TEST(ParsePackages, ReadsStanzas) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const std::vector<Package> packages,
       ParsePackages("Package: a\nVersion: 1\nArchitecture: all\nDescription: x\n more: text\n"
-                    "\n\nVersion: 2-1\nPackage: b\nArchitecture: amd64",
+                    "\n\nVersion: 2-1\npackage: b\nARCHITECTURE: amd64",
                     "f"));
   EXPECT_EQ(packages, (std::vector<Package>{{"a", "1", "all"}, {"b", "2-1", "amd64"}}));
 }
@@ -113,6 +113,9 @@ TEST(ParsePackages, NamesTheMalformedLine) {
               StatusIs(kInvalid, "f:1: a package without the field Architecture"));
   EXPECT_THAT(ParsePackages("Package: a\nwhat\n", "f"), StatusIs(kInvalid, "f:2: not a field"));
   EXPECT_THAT(ParsePackages("\n continued\n", "f"), StatusIs(kInvalid, "f:2: a continuation"));
+  // A line with nothing but a blank does not end a package.
+  EXPECT_THAT(ParsePackages("Package: a\nVersion: 1\nArchitecture: all\n \nPackage: b\n", "f"),
+              StatusIs(kInvalid, "f:5: a second field Package"));
   EXPECT_THAT(ParsePackages(": x\n", "f"), StatusIs(kInvalid, "f:1: not a field"));
 }
 
@@ -178,7 +181,23 @@ TEST(CandidateVersions, TakesTheNewestOfTheHighestPriority) {
   for (size_t i = 0; i < records.size(); ++i) {
     absl::StrAppend(&text, ToString(records.key(i)), " ", ToString(records.value(i)), "\n");
   }
-  EXPECT_EQ(text, "a 1.10\na:i386 7\nb 8\nonly 1~bpo\nturned 2\n");
+  EXPECT_EQ(text, "a 1.10\na:i386 7\nb 8 9~bpo\nonly 1~bpo\nturned 2\n");
+}
+
+// What was installed from backports is updated from there; nothing else is.
+TEST(NewerCandidate, IsThatOfApt) {
+  const auto newer = [](absl::string_view installed, absl::string_view value) {
+    return NewerCandidate(installed, value);
+  };
+  EXPECT_EQ(newer("1.0", "1.1"), "1.1");
+  EXPECT_EQ(newer("1.1", "1.1"), "");
+  EXPECT_EQ(newer("1.2", "1.1"), "");
+  const std::string with_backports = "1.0-2 2.1-1~bpo12+1";
+  EXPECT_EQ(newer("1.0-1", with_backports), "1.0-2");
+  EXPECT_EQ(newer("1.0-2", with_backports), "") << "backports have a lower priority";
+  EXPECT_EQ(newer("2.0-1~bpo12+1", with_backports), "2.1-1~bpo12+1");
+  EXPECT_EQ(newer("2.1-1~bpo12+1", with_backports), "");
+  EXPECT_EQ(newer("3", with_backports), "");
 }
 
 }  // namespace

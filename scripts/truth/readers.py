@@ -1,0 +1,452 @@
+"""What other people's programs read in the inputs of generate.py, and how they order versions.
+
+Each reader returns a `Truth`, or raises `Refused` where the other program does.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import email
+import functools
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import tempfile
+import tomllib
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
+from packaging.version import Version as PypiVersion
+
+
+class Refused(Exception):
+    pass
+
+
+class Missing(Exception):
+    """The other program is not installed here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    ecosystem: str
+    name: str
+    version: str | None  # None: the file does not say one
+    # Whether the file leaves open which package is meant, so that "unclear" is right as well. It may be one of these, too:
+    # (name, version).
+    open: bool = False
+    others: tuple = ()
+
+
+@dataclasses.dataclass
+class Truth:
+    entries: list = dataclasses.field(default_factory=list)
+    unknown: list = dataclasses.field(default_factory=list)  # named, and cannot be looked up
+
+
+def key(ecosystem, name):
+    """Names that an ecosystem takes for the same give the same key."""
+    if ecosystem == "PyPI":
+        return ecosystem, canonicalize_name(name)
+    if ecosystem == "crates.io":
+        return ecosystem, name.lower().replace("_", "-")
+    if ecosystem == "Go" and name == "std":
+        name = "stdlib"
+    # Package URLs are in lower case, whatever the module's and the package's name is.
+    return ecosystem, name.lower() if ecosystem in ("Go", "npm") else name
+
+
+# Package URLs.
+
+ECOSYSTEMS = {"pypi": "PyPI", "npm": "npm", "cargo": "crates.io", "golang": "Go"}
+
+
+def of_source(text):
+    """The source's version for a binary package's: a rebuild alone adds +b and a number."""
+    return re.sub(r"\+b\d+$", "", text) if text else text
+
+
+def of_purl(url, truth):
+    """Adds what a packageurl.PackageURL names."""
+    space = url.namespace or ""
+    name = f"{space}/{url.name}" if space and url.type != "pypi" and url.type != "cargo" else url.name
+    if url.type == "golang" and url.subpath:
+        # Some tools write the end of a module's path so, and others a package's place in the module.
+        truth.entries.append(Entry("Go", f"{name}/{url.subpath}", url.version, open=True, others=((name, url.version),)))
+        return
+    if url.type in ECOSYSTEMS:
+        truth.entries.append(Entry(ECOSYSTEMS[url.type], name, url.version))
+        return
+    distro = url.qualifiers.get("distro", "")
+    family, _, release = distro.partition("-")
+    ecosystem = {("debian", "12"): "Debian:12", ("ubuntu", "22.04"): "Ubuntu:22.04:LTS"}.get(
+        (family, release.split(".")[0] if family == "debian" else release))
+    if url.type != "deb" or not ecosystem or space not in ("", family):
+        truth.unknown.append(url.to_string())
+        return
+    epoch = url.qualifiers.get("epoch")
+    text = f"{epoch}:{url.version}" if epoch and url.version and ":" not in url.version else url.version
+    source, _, source_text = url.qualifiers.get("upstream", "").partition("@")
+    # Without `upstream` it may be a binary package of any source.
+    truth.entries.append(Entry(ecosystem, source or url.name, source_text or of_source(text), open=not source))
+
+
+@functools.lru_cache(maxsize=100000)
+def parsed_purl(text):
+    from packageurl import PackageURL
+
+    try:
+        return PackageURL.from_string(text)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+
+
+def read_purl(case):
+    truth = Truth()
+    for component in json.loads(case.content)["components"]:
+        of_purl(parsed_purl(component["purl"]), truth)
+    return truth
+
+
+# Bills of materials.
+
+NO_PACKAGES = ("file", "operating-system", "data")
+
+
+def utf8(content):
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refused(str(error)) from error
+
+
+def read_cyclonedx(case):
+    from cyclonedx.model.bom import Bom
+
+    try:
+        bom = Bom.from_json(data=json.loads(utf8(case.content)))
+    except Exception as error:  # whatever the library raises
+        raise Refused(f"{type(error).__name__}: {error}") from error
+    truth = Truth()
+
+    def visit(component, main=False):
+        if component.purl is not None:
+            of_purl(component.purl, truth)
+        elif not main and component.type.value not in NO_PACKAGES:
+            truth.unknown.append(component.name)
+        for inner in component.components or []:
+            visit(inner)
+
+    for component in bom.components or []:
+        visit(component)
+    if bom.metadata.component is not None:
+        visit(bom.metadata.component, main=True)
+    return truth
+
+
+def of_spdx(document):
+    from spdx_tools.spdx.model import RelationshipType
+
+    described = {relation.related_spdx_element_id for relation in document.relationships
+                 if relation.relationship_type == RelationshipType.DESCRIBES}
+    described |= {relation.spdx_element_id for relation in document.relationships
+                  if relation.relationship_type == RelationshipType.DESCRIBED_BY}
+    truth = Truth()
+    for package in document.packages:
+        urls = [reference.locator.strip() for reference in package.external_references
+                if reference.reference_type.strip().rpartition("/")[2] == "purl"]
+        for text in urls:
+            try:
+                of_purl(parsed_purl(text), truth)
+            except Refused:
+                truth.unknown.append(text)
+        if not urls and package.spdx_id not in described:
+            truth.unknown.append(package.name)
+    return truth
+
+
+def read_spdx_json(case):
+    from spdx_tools.spdx.parser.json.json_parser import JsonLikeDictParser
+
+    try:
+        return of_spdx(JsonLikeDictParser().parse(json.loads(utf8(case.content))))
+    except Refused:
+        raise
+    except Exception as error:  # whatever the library raises
+        raise Refused(f"{type(error).__name__}: {getattr(error, 'messages', error)}") from error
+
+
+def read_spdx_tag_value(case):
+    from spdx_tools.spdx.parser.tagvalue.parser import Parser
+
+    # As its parse_from_file opens it: with universal line ends.
+    text = utf8(case.content).replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            parser = Parser()
+        return of_spdx(parser.parse(text))
+    except Refused:
+        raise
+    except Exception as error:
+        message = f"{type(error).__name__}: {getattr(error, 'messages', error)}"
+        if found := re.search(r"Unknown tag provided in line (\d+)", message):
+            message = f"not understood: {text.splitlines()[int(found[1]) - 1]}"
+        raise Refused(message) from error
+
+
+# Python.
+
+
+def read_requirements(case):
+    """pip's own reader, line by line: it follows no other file."""
+    from pip._internal.exceptions import PipError
+    from pip._internal.req import req_file
+    from pip._internal.req.constructors import parse_req_from_line
+    from pip._vendor.packaging.markers import InvalidMarker
+
+    logging.disable(logging.CRITICAL)
+    truth = Truth()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, case.name)
+        with open(path, "wb") as file:
+            file.write(case.content)
+        os.environ.pop("VERSION", None)
+        os.environ.pop("X", None)
+        try:
+            parser = req_file.RequirementsFileParser(None, req_file.get_line_parser(None))
+            with contextlib.redirect_stderr(io.StringIO()):
+                lines = list(parser._parse_file(path, False))
+            for line in lines:
+                # Older ones have the attribute only where there is one.
+                text = getattr(line, "requirement", None)
+                if text is None:
+                    if line.opts.requirements or line.opts.constraints:
+                        truth.unknown.append(str(line.opts))
+                    continue
+                if line.is_editable:
+                    if not re.match(r"\.(/|\[|$)", text):
+                        truth.unknown.append(text)
+                    continue
+                parts = parse_req_from_line(text, None)
+                if parts.requirement is None or parts.link is not None:
+                    if not re.match(r"\.(\[|$)", text):
+                        truth.unknown.append(text)
+                    continue
+                requirement = parts.requirement
+                if requirement.url:
+                    truth.unknown.append(text)
+                    continue
+                pins = {specifier.version for specifier in requirement.specifier
+                        if specifier.operator in ("==", "===") and not specifier.version.endswith("*")}
+                texts = {pin.lower() for pin in pins}
+                # Of two pins at most one holds: no version is installed.
+                truth.entries.append(Entry("PyPI", requirement.name, pins.pop() if len(texts) == 1 else None))
+        except (PipError, InvalidMarker, LookupError, ValueError) as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
+    return truth
+
+
+def read_pip_audit(case):
+    """What pip-audit audits of a list in which all is pinned: package -> versions. Nothing if it refuses the list."""
+    try:
+        from pip_audit._dependency_source.interface import DependencySourceError
+        from pip_audit._dependency_source.requirement import RequirementSource
+        from pip_audit._service.interface import ResolvedDependency
+    except ImportError as error:
+        raise Missing("pip-audit") from error
+    import pathlib
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, case.name)
+        path.write_bytes(case.content)
+        try:
+            found = list(RequirementSource([path], disable_pip=True, no_deps=True).collect())
+        except (DependencySourceError, ValueError, OSError, AttributeError) as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
+    return {(canonicalize_name(one.name), str(one.version)) for one in found if isinstance(one, ResolvedDependency)}
+
+
+def read_metadata(case):
+    """As importlib.metadata reads an installed package: the message that email finds."""
+    # It decodes with the error handler that keeps odd bytes.
+    message = email.message_from_string(case.content.decode("utf-8", errors="surrogateescape").replace("\r\n", "\n"))
+    name, text = (" ".join(str(message[field] or "").split()) for field in ("Name", "Version"))
+    if not name or not text:
+        raise Refused("no name or no version")
+    return Truth([Entry("PyPI", name, text)])
+
+
+def toml(content):
+    try:
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(f"{type(error).__name__}: {error}") from error
+
+
+def read_poetry_lock(case):
+    """Poetry's own reader where it is installed, and the TOML reader under it otherwise."""
+    try:
+        from poetry.packages.locker import Locker
+    except ImportError:
+        return of_locked(toml(case.content), "PyPI", lambda package: (package.get("source") or {}).get("type") == "directory")
+    import pathlib
+
+    logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "poetry.lock")
+        path.write_bytes(case.content)
+        try:
+            locked = [(package.pretty_name, package.version.text, package.source_type)
+                      for package in Locker(path, {}).locked_repository().packages]
+            listed = Locker(path, {}).lock_data["package"]
+        except Exception as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
+    # Of two entries of one name and version its repository keeps what it keeps.
+    truth = Truth([Entry("PyPI", name, text) for name, text, kind in locked if kind != "directory"])
+    if len(listed) < len(locked):
+        raise Refused("more packages than the file has")
+    return truth
+
+
+def of_locked(lock, ecosystem, is_own):
+    packages = lock.get("package", [])
+    if not isinstance(packages, list) or not all(isinstance(package, dict) for package in packages):
+        raise Refused("`package` is no list of tables")
+    truth = Truth()
+    for package in packages:
+        name, text = package.get("name"), package.get("version")
+        if not isinstance(name, str) or not isinstance(text, str) or not isinstance(package.get("source", {}), (str, dict)):
+            raise Refused("no name or no version")
+        if not is_own(package):
+            truth.entries.append(Entry(ecosystem, name, text))
+    return truth
+
+
+def read_cargo_lock(case):
+    """Cargo's rule on what a TOML reader reads: a package without a source lies in the project."""
+    return of_locked(toml(case.content), "crates.io", lambda package: not package.get("source"))
+
+
+# npm, Go, Debian.
+
+
+class NpmPeer:
+    def __init__(self, modules):
+        if not modules:
+            raise Missing("npm")
+        folder = os.path.dirname(os.path.abspath(__file__))
+        self.process = subprocess.Popen(["node", os.path.join(folder, "npm_peer.cjs"), modules], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, question):
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def read_package_lock(case, npm):
+    answer = npm.ask({"name": case.name, "lock": base64.b64encode(case.content).decode()})
+    if "refused" in answer:
+        raise Refused(answer["refused"])
+    truth = Truth()
+    for package in answer["packages"]:
+        if not package["own"]:
+            truth.entries.append(Entry("npm", package["name"], package["version"]))
+    return truth
+
+
+def read_go_sum(case):
+    """As cmd/go reads the file (modfetch.readGoSum)."""
+    truth = Truth()
+    for line in case.content.split(b"\n"):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != 3:
+            raise Refused("malformed go.sum: wrong number of fields")
+        name, text, _ = (field.decode("utf-8", errors="replace") for field in fields)
+        if not text.endswith("/go.mod"):
+            truth.entries.append(Entry("Go", name, text))
+    return truth
+
+
+SIGNED = re.compile(r"(.+)-signed-(amd64|arm64|i386)")
+
+
+def read_dpkg_status(case):
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(os.path.join(folder, "info"))
+        with open(os.path.join(folder, "status"), "wb") as file:
+            file.write(case.content)
+        done = subprocess.run(["dpkg-query", f"--admindir={folder}", "--show",
+                               "--showformat=${db:Status-Status}\\t${source:Package}\\t${source:Version}\\t${Version}\\n"],
+                              capture_output=True, check=False, env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]})
+    if done.returncode != 0:
+        raise Refused(done.stderr.decode(errors="replace").strip().replace(folder, ""))
+    truth = Truth()
+    for line in done.stdout.decode(errors="replace").splitlines():
+        fields = line.split("\t")
+        if len(fields) != 4:
+            raise Refused("a field of several lines")
+        status, source, text, own = fields
+        if status in ("not-installed", "config-files", "half-installed"):
+            continue
+        signed = SIGNED.fullmatch(source)
+        if signed:
+            # A signed kernel has the version of the source that was signed, and is of one with a plus in its version.
+            truth.entries.append(Entry(case.distribution, signed[1], of_source(own), open=True, others=((source, text), (signed[1], text))))
+        else:
+            truth.entries.append(Entry(case.distribution, source, of_source(text) if text == own else text))
+    return truth
+
+
+READERS = {"purl": read_purl, "osv": read_purl, "cyclonedx": read_cyclonedx, "spdx-json": read_spdx_json,
+           "spdx-tag-value": read_spdx_tag_value, "requirements": read_requirements, "metadata": read_metadata,
+           "poetry-lock": read_poetry_lock, "cargo-lock": read_cargo_lock, "package-lock": read_package_lock,
+           "go-sum": read_go_sum, "dpkg-status": read_dpkg_status}
+
+
+# Orders.
+
+
+def signed(a, b):
+    return "<" if a < b else ">" if b < a else "="
+
+
+def by_packaging(a, b):
+    try:
+        return signed(PypiVersion(a), PypiVersion(b))
+    except InvalidVersion:
+        return "none"
+
+
+def univers_class(order):
+    try:
+        from univers import versions
+    except ImportError as error:
+        raise Missing("univers") from error
+    return {"order-pypi": versions.PypiVersion, "order-npm": versions.SemverVersion, "order-cargo": versions.SemverVersion,
+            "order-go": versions.GolangVersion, "order-debian": versions.DebianVersion}[order]
+
+
+def by_univers(order, a, b):
+    kind = univers_class(order)
+    from univers.versions import InvalidVersion as Invalid
+
+    try:
+        return signed(kind(a), kind(b))
+    except (Invalid, ValueError):
+        return "none"
+
+
+def by_dpkg(a, b):
+    for text in (a, b):
+        if subprocess.run(["dpkg", "--validate-version", text], capture_output=True, check=False).returncode:
+            return "none"
+    for sign, word in (("<", "lt"), ("=", "eq")):
+        if subprocess.run(["dpkg", "--compare-versions", a, word, b], capture_output=True, check=False).returncode == 0:
+            return sign
+    return ">"

@@ -1,0 +1,372 @@
+// What a directory names: files of known names, installed Python packages, and what lies below.
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "src/audit/collector.h"
+#include "src/base/status_macros.h"
+#include "src/storage/file.h"
+
+namespace shoal::audit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::string_view kNotRead = "is of a format that is not read here";
+
+// The ecosystem of a lock file by its name, for those whose manifests are known below.
+absl::string_view FamilyOfLock(absl::string_view name) {
+  static constexpr std::pair<absl::string_view, absl::string_view> kLocks[] = {
+      {"package-lock.json", "npm"}, {"npm-shrinkwrap.json", "npm"},
+      {"yarn.lock", "npm"},         {"pnpm-lock.yaml", "npm"},
+      {"bun.lock", "npm"},          {"bun.lockb", "npm"},
+      {"poetry.lock", "python"},    {"Pipfile.lock", "python"},
+      {"uv.lock", "python"},        {"pdm.lock", "python"},
+      {"Cargo.lock", "rust"},       {"Gemfile.lock", "ruby"},
+      {"gems.locked", "ruby"},      {"composer.lock", "php"}};
+  for (const auto& [lock, family] : kLocks) {
+    if (name == lock) return family;
+  }
+  const bool of_python = (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
+                         (absl::StrContains(name, "requirements") && absl::EndsWith(name, ".txt"));
+  return of_python ? "python" : "";
+}
+
+// What a manifest without a lock file leaves open. Empty for another file. `family`: of the lock
+// files that say what it does not; none says what go.mod does: the versions of Go itself and what
+// replaces a module.
+absl::string_view ManifestOf(absl::string_view name, absl::string_view& family) {
+  static constexpr std::pair<absl::string_view, absl::string_view> kManifests[] = {
+      {"package.json", "npm"},
+      {"pyproject.toml", "python"},
+      {"setup.py", "python"},
+      {"setup.cfg", "python"},
+      {"Pipfile", "python"},
+      {"Cargo.toml", "rust"},
+      {"Gemfile", "ruby"},
+      {"gems.rb", "ruby"},
+      {"composer.json", "php"},
+      {"go.mod", ""},
+      {"go.work", ""},
+      {"pom.xml", ""},
+      {"build.gradle", ""},
+      {"build.gradle.kts", ""},
+      {"ivy.xml", ""},
+      {"build.sbt", ""},
+      {"libs.versions.toml", ""},
+      {"packages.config", ""},
+      {"mix.exs", ""},
+      {"environment.yml", ""},
+      {"environment.yaml", ""},
+      {"conanfile.txt", ""},
+      {"conanfile.py", ""},
+      {"vcpkg.json", ""}};
+  for (const auto& [manifest, of] : kManifests) {
+    if (name != manifest) continue;
+    family = of;
+    return family.empty() ? "says what the project needs, and is not read here"
+                          : "says what the project needs, and no lock file beside it says more";
+  }
+  return "";
+}
+
+// Whether a file of this name says which packages a project or a machine has, in a way that is not
+// read here.
+bool IsForeignName(const fs::path& path) {
+  static constexpr absl::string_view kNames[] = {"pnpm-lock.yaml",
+                                                 "packages.lock.json",
+                                                 "project.assets.json",
+                                                 "Package.resolved",
+                                                 "Cartfile.resolved",
+                                                 "conda-lock.yml",
+                                                 "conda-lock.yaml",
+                                                 "gems.locked",
+                                                 "cabal.project.freeze",
+                                                 "go.work.sum",
+                                                 "maven_install.json",
+                                                 "bom.xml",
+                                                 "sbom.xml",
+                                                 "shrinkwrap.yaml",
+                                                 "cpanfile.snapshot",
+                                                 "dub.selections.json",
+                                                 "Godeps.json",
+                                                 "verification-metadata.xml",
+                                                 "rpmdb.sqlite",
+                                                 "Packages.db"};
+  static constexpr absl::string_view kEnds[] = {
+      ".lock",     ".lockb",     ".lockfile", ".deps.json", ".cdx.xml",
+      ".spdx.xml", ".spdx.yaml", ".spdx.yml", ".spdx.rdf",  ".spdx.rdf.xml"};
+  // Under names that say nothing by themselves.
+  static constexpr absl::string_view kPaths[] = {"/dpkg/status", "/apk/db/installed",
+                                                 "/rpm/Packages", "/vendor/modules.txt"};
+  const std::string whole = path.string(), name = path.filename().string();
+  if (absl::StartsWith(name, ".") || IsKnownName(whole)) return false;
+  const auto ends_with = [&](absl::string_view end) { return absl::EndsWith(whole, end); };
+  return std::ranges::find(kNames, name) != std::end(kNames) ||
+         (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
+         std::ranges::any_of(kEnds, ends_with) || std::ranges::any_of(kPaths, ends_with);
+}
+
+bool IsAbsent(const std::error_code& error) {
+  return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+}
+
+bool IsWithin(const fs::path& path, const fs::path& root) {
+  return std::ranges::mismatch(root, path).in1 == root.end();
+}
+
+// What one directory has, each list sorted.
+struct Listing {
+  struct Unread {
+    std::string path, why;
+    bool operator<(const Unread& other) const { return path < other.path; }
+  };
+  std::vector<std::string> known, directories;
+  std::vector<Unread> unread;
+  size_t size() const { return known.size() + unread.size(); }
+};
+
+class DirectoryReader {
+ public:
+  DirectoryReader(const std::string& root, const Distribution& distribution, Inventory& inventory)
+      : root_(root), distribution_(distribution), inventory_(inventory) {}
+
+  absl::Status Read(Depth depth) {
+    std::error_code error;
+    canonical_ = fs::weakly_canonical(root_, error);
+    if (error) return ErrnoStatus(error.value(), root_);
+    Families families;
+    SHOAL_ASSIGN_OR_RETURN(const Listing top, List(root_, families, error));
+    if (error) return ErrnoStatus(error.value(), root_);
+    SHOAL_RETURN_IF_ERROR(Take(top));
+    SHOAL_RETURN_IF_ERROR(ReadEnvironment());
+    for (const std::string& directory : top.directories) {
+      SHOAL_RETURN_IF_ERROR(Descend(directory, families, depth));
+    }
+    if (found_) return absl::OkStatus();
+    return absl::NotFoundError(
+        absl::StrCat(root_, ": no lock file, no SBOM and no installed Python packages here"));
+  }
+
+ private:
+  // Of which there are lock files in a directory or in one that it lies in.
+  using Families = std::set<absl::string_view>;
+
+  // Sets `error` if the directory cannot be listed. RESOURCE_EXHAUSTED beyond kMaxEntries.
+  absl::StatusOr<Listing> List(const std::string& directory, Families& families,
+                               std::error_code& error) {
+    Listing listing;
+    std::vector<std::pair<absl::string_view, Listing::Unread>> manifests;
+    std::vector<std::string> modules;
+    const auto unread = [&](const std::string& path, absl::string_view why) {
+      listing.unread.push_back({path, std::string(why)});
+    };
+    for (auto entry = fs::directory_iterator(directory, error);
+         !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      if (++entries_ > kMaxEntries) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            root_, ": more than ", kMaxEntries, " files and directories: audit a part of them"));
+      }
+      const std::string path = entry->path().string(), name = entry->path().filename().string();
+      std::error_code ignored;
+      const bool is_directory = entry->is_directory(ignored);
+      if (AddPython(path, name, is_directory, listing)) continue;
+      if (is_directory) {
+        if (name == "node_modules") {
+          modules.push_back(path);
+        } else if (name == "conda-meta") {
+          unread(path, kNotRead);
+        } else if (name != ".git" && name != ".hg" && name != ".svn") {
+          AddDirectory(*entry, path, listing);
+        }
+        continue;
+      }
+      if (const absl::string_view family = FamilyOfLock(name); !family.empty()) {
+        families.insert(family);
+      }
+      absl::string_view family;
+      if (IsKnownName(path)) {
+        listing.known.push_back(path);
+      } else if (const absl::string_view why = ManifestOf(name, family); !why.empty()) {
+        manifests.push_back({family, {path, std::string(why)}});
+      } else if (IsForeignName(entry->path()) && entry->file_size(ignored) > 0) {
+        unread(path, kNotRead);  // an empty one is the lock of a process
+      }
+    }
+    for (const std::string& path : modules) {
+      if (!families.contains("npm"))
+        unread(path, "has installed packages, which are not read here");
+    }
+    for (auto& [family, manifest] : manifests) {
+      if (family.empty() || !families.contains(family))
+        listing.unread.push_back(std::move(manifest));
+    }
+    std::ranges::sort(listing.known);
+    std::ranges::sort(listing.directories);
+    std::sort(listing.unread.begin(), listing.unread.end());
+    return listing;
+  }
+
+  // Whether an entry is an installed Python package, or what is left of one.
+  static bool AddPython(const std::string& path, absl::string_view name, bool is_directory,
+                        Listing& listing) {
+    const bool is_wheel = absl::EndsWith(name, ".dist-info");
+    const bool is_egg_info = absl::EndsWith(name, ".egg-info");
+    const bool is_egg = absl::EndsWith(name, ".egg");
+    if (absl::EndsWith(name, ".egg-link")) {
+      listing.unread.push_back(
+          {path, "is a link to a project elsewhere: give that directory, too"});
+      return true;
+    }
+    if (!is_wheel && !is_egg_info && !is_egg) return false;
+    if (absl::StartsWith(name, "~")) {
+      listing.unread.push_back({path, "is left over from an uninstall that pip did not finish"});
+      return true;
+    }
+    if (is_egg && !is_directory) {
+      listing.unread.push_back({path, std::string(kNotRead)});
+      return true;
+    }
+    const std::string metadata = is_wheel       ? path + "/METADATA"
+                                 : is_egg       ? path + "/EGG-INFO/PKG-INFO"
+                                 : is_directory ? path + "/PKG-INFO"
+                                                : path;
+    std::error_code error;
+    if (!fs::exists(metadata, error) && (!error || IsAbsent(error))) {
+      listing.unread.push_back({path, absl::StrCat("has no ", BaseName(metadata),
+                                                   ": which package it is, is not said")});
+    } else {
+      listing.known.push_back(metadata);
+    }
+    return true;
+  }
+
+  void AddDirectory(const fs::directory_entry& entry, const std::string& path, Listing& listing) {
+    std::error_code error;
+    if (!entry.is_symlink(error)) {
+      listing.directories.push_back(path);
+      return;
+    }
+    // What it leads to is read where it lies, or not at all.
+    const fs::path to = fs::weakly_canonical(entry.path(), error);
+    if (error || !IsWithin(to, canonical_)) {
+      listing.unread.push_back({path, "is a link to a directory elsewhere, which is not followed"});
+    }
+  }
+
+  absl::Status Skip(const std::string& path, absl::string_view why) {
+    found_ = true;
+    return Collector(path, distribution_, inventory_).Skip(BaseName(path), why);
+  }
+
+  // Reads what a directory has. A file that cannot be read does not end the audit of the others.
+  absl::Status Take(const Listing& listing) {
+    for (const std::string& path : listing.known) {
+      found_ = true;
+      const absl::Status read = ReadInventoryFile(path, distribution_, inventory_);
+      if (!read.ok()) {
+        SHOAL_RETURN_IF_ERROR(Skip(path, absl::StrCat("cannot be read: ", read.message())));
+      }
+    }
+    for (const Listing::Unread& unread : listing.unread) {
+      SHOAL_RETURN_IF_ERROR(Skip(unread.path, unread.why));
+    }
+    return absl::OkStatus();
+  }
+
+  // The Python packages of a virtual environment, if this is one.
+  absl::Status ReadEnvironment() {
+    std::vector<std::string> sites = {root_ + "/site-packages"};
+    for (const char* name : {"/lib", "/lib64", "/Lib"}) {
+      const std::string library = root_ + name;
+      sites.push_back(library + "/site-packages");
+      std::error_code error;
+      for (auto python = fs::directory_iterator(library, error);
+           !error && python != fs::directory_iterator(); python.increment(error)) {
+        const std::string version = python->path().filename().string();
+        if (!absl::StartsWith(version, "python") && !absl::StartsWith(version, "pypy")) continue;
+        sites.push_back(python->path().string() + "/site-packages");
+        sites.push_back(python->path().string() + "/dist-packages");
+      }
+      if (error && !IsAbsent(error)) return ErrnoStatus(error.value(), library);
+    }
+    std::ranges::sort(sites);
+    for (const std::string& site : sites) {
+      std::error_code error;
+      const bool is_directory = fs::is_directory(site, error);
+      if (error && !IsAbsent(error)) return ErrnoStatus(error.value(), site);
+      if (!is_directory) continue;
+      const fs::path canonical = fs::canonical(site, error);
+      if (error) return ErrnoStatus(error.value(), site);
+      // lib64 is a link to lib.
+      if (!read_.insert(canonical.string()).second) continue;
+      Families families;
+      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(site, families, error));
+      if (error) return ErrnoStatus(error.value(), site);
+      SHOAL_RETURN_IF_ERROR(Take(listing));
+    }
+    return absl::OkStatus();
+  }
+
+  // Reads what lies below, or says that it was not read.
+  absl::Status Descend(const std::string& top, const Families& families, Depth depth) {
+    std::vector<std::pair<std::string, Families>> left = {{top, families}};
+    while (!left.empty()) {
+      auto [directory, known] = std::move(left.back());
+      left.pop_back();
+      std::error_code error;
+      const fs::path canonical = fs::weakly_canonical(directory, error);
+      if (!error && read_.contains(canonical.string())) continue;
+      error.clear();
+      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(directory, known, error));
+      if (error) {
+        SHOAL_RETURN_IF_ERROR(Skip(directory, absl::StrCat("cannot be listed: ", error.message())));
+        continue;
+      }
+      if (depth == Depth::kAll) {
+        SHOAL_RETURN_IF_ERROR(Take(listing));
+      } else if (listing.size() > 0) {
+        SHOAL_RETURN_IF_ERROR(
+            Skip(directory,
+                 absl::StrCat("lies below, and was not read: ", listing.size(),
+                              listing.size() == 1 ? " file or directory" : " files or directories",
+                              " there (--recursive reads them)")));
+      }
+      // What packages bring along is theirs.
+      const absl::string_view name = BaseName(directory);
+      if (name == "site-packages" || name == "dist-packages") continue;
+      for (auto below = listing.directories.rbegin(); below != listing.directories.rend();
+           ++below) {
+        left.emplace_back(*below, known);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string& root_;
+  const Distribution& distribution_;
+  Inventory& inventory_;
+  fs::path canonical_;
+  std::set<std::string> read_;  // of the environment
+  size_t entries_ = 0;
+  bool found_ = false;
+};
+
+}  // namespace
+
+absl::Status ReadInventory(const std::string& path, const Distribution& distribution,
+                           Inventory& inventory, Depth depth) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return ReadInventoryFile(path, distribution, inventory);
+  return DirectoryReader(path, distribution, inventory).Read(depth);
+}
+
+}  // namespace shoal::audit
