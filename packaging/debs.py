@@ -105,6 +105,9 @@ def lay_out(tree, programs, number, commit, seconds, root):
         shutil.copyfile(f"{tree}/configs/{name}", f"{root}/units/{name}")
     with open(f"{tree}/configs/shoal-door.service", encoding="utf-8") as file:  # of operators who run a door
         write(f"{root}/units/shoal-door.service", packaged_unit(file.read()))
+    # Of those who also build shoal-ohttp, which no package has: as it stands there.
+    for name in ("shoal-ohttp.service", "shoal-ohttp.sysusers"):
+        shutil.copyfile(f"{tree}/configs/{name}", f"{root}/units/{name}")
     os.chmod(f"{root}/scripts/local-chain", 0o755)
     _lay_out_library(tree, programs, root)
     write_pages(tree, programs, time.strftime("%Y-%m-%d", time.gmtime(seconds)), root)

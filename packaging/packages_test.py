@@ -357,6 +357,10 @@ class PackagesTest(unittest.TestCase):
             with open(f"{folder}/usr/share/doc/shoald/examples/shoal-door.service", encoding="utf-8") as file:
                 self.assertIn("\nExecStart=/usr/bin/shoal-door --config ", file.read())
             self.assertTrue(os.access(f"{folder}/usr/bin/shoal-door", os.X_OK))
+            # And of one who also builds shoal-ohttp.
+            for name in ("shoal-ohttp.service", "shoal-ohttp.sysusers"):
+                with open(f"{folder}/usr/share/doc/shoald/examples/{name}", "rb") as file, open(f"{TREE}/configs/{name}", "rb") as of_tree:
+                    self.assertEqual(file.read(), of_tree.read())
             # What the comments of the default file propose is what the unit reads.
             with open(f"{folder}/etc/default/shoald", encoding="utf-8") as file:
                 proposed = re.findall(r"^#(\w+)=", file.read(), flags=re.MULTILINE)

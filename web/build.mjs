@@ -65,11 +65,28 @@ await esbuild.build({
   legalComments: "eof",
 });
 fs.copyFileSync(path.join(here, "page/style.css"), path.join(dist, "style.css"));
-// The page names the digest of its program, so that a page kept by somebody runs no other.
+// The page names the digest of its program, so that a page kept by somebody runs no other. It carries a
+// policy, so that it has one whoever serves it: its own program and style, its own server, and doors over
+// TLS, or on this machine for demonstrations. Which door it is, only the server's own header can say.
+const doors = ["localhost", "127.0.0.1"].flatMap((host) => [`http://${host}:*`, `ws://${host}:*`]);
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  `connect-src 'self' https: wss: ${doors.join(" ")}`,
+  "img-src data:",
+  "base-uri 'none'",
+  "form-action 'none'",
+].join("; ");
 const digest = createHash("sha384").update(fs.readFileSync(path.join(dist, "shoal.js"))).digest("base64");
 const html = fs.readFileSync(path.join(here, "page/index.html"), "utf8");
-if (!html.includes("INTEGRITY")) throw new Error("page/index.html has no place for the digest");
-fs.writeFileSync(path.join(dist, "index.html"), html.replace("INTEGRITY", `sha384-${digest}`));
+for (const place of ["INTEGRITY", "POLICY"]) {
+  if (!html.includes(place)) throw new Error(`page/index.html has no place for ${place}`);
+}
+fs.writeFileSync(
+  path.join(dist, "index.html"),
+  html.replace("INTEGRITY", `sha384-${digest}`).replace("POLICY", policy),
+);
 
 if (flags.includes("--tests")) {
   await esbuild.build({

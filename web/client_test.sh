@@ -17,6 +17,7 @@ if (cd "$work" && node_modules/.bin/tsc -p . >"$TEST_TMPDIR/types" 2>&1); then f
 grep -q 'wrong.ts' "$TEST_TMPDIR/types" || fail "types: $(cat "$TEST_TMPDIR/types")"
 
 node "$work/tests/vectors.mjs" src/onion/pyhpke_peer src/signature/bls_vectors || fail "vectors"
+node "$work/tests/chain.mjs" || fail "chain"
 node "$work/tests/noise.mjs" scripts/local-chain || fail "noise"
 node "$work/tests/signed.mjs" || fail "signed"
 node "$work/tests/text.mjs" || fail "text"

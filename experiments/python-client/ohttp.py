@@ -3,7 +3,7 @@
 
 The relay is all that the door sees of the client. It keeps what it saw, for a test to look at.
 """
-import argparse, hashlib, hmac, http.client, http.server, ipaddress, pathlib, secrets, ssl, struct, threading
+import argparse, hashlib, hmac, http.client, http.server, ipaddress, json, pathlib, secrets, socket, ssl, struct, threading
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from google.protobuf import text_format
@@ -188,12 +188,29 @@ def main():
         onions = struct.pack("<4sHHIQ", b"SHL3", 20, 0, 0, 0)
         status, fields, _ = frontend.request(b"POST", b"/v1/call", [(b"authorization", tokens[0].encode())], onions)
         client.require(status == 401 and fields[b"www-authenticate"].startswith(b"PrivateToken challenge="), f"spent twice: {status}")
-    for spoiled in (b"", b"x" * 100, secrets.token_bytes(5000), bytes([Relay.seen[0][0] ^ 1]) + Relay.seen[0][1:],
-                    Relay.seen[0][:-1] + bytes([Relay.seen[0][-1] ^ 1])):
+    def bring(sealed):
         connection = http.client.HTTPSConnection(arguments.door, context=context)
-        connection.request("POST", "/v1/ohttp", spoiled, {"Content-Type": "message/ohttp-req"})
-        status = connection.getresponse().status
-        client.require(status == 400, f"spoiled bytes: {status}")
+        connection.request("POST", "/v1/ohttp", sealed, {"Content-Type": "Message/OHTTP-Req; x=y"})
+        response = connection.getresponse()
+        return response.status, response.getheader("Content-Type"), response.read()
+    # Another key's number, another key with that number, other bytes, and what another suite sealed: the client is to get the keys
+    # again (RFC 9458, section 5.3).
+    own = Relay.seen[0]
+    for stale in (bytes([own[0] ^ 0x55]) + own[1:], own[:-1] + bytes([own[-1] ^ 1]), b"x" * 100, secrets.token_bytes(5000),
+                  own[:6] + b"\x02" + own[7:]):
+        status, kind, body = bring(stale)
+        client.require(status == 400 and kind == "application/problem+json", f"for another key: {status}, {kind}")
+        client.require(json.loads(body)["type"] == "https://iana.org/assignments/http-problem-types#ohttp-key", f"{body}")
+    # What is sealed well and is no request, and nothing.
+    for malformed in (seal_request(keys, b"\x09nonsense")[0], b""):
+        status, kind, _ = bring(malformed)
+        client.require(status == 400 and kind == "application/octet-stream", f"no request: {status}, {kind}")
+    # `Expect: 100-continue`, as curl sends it with large bodies.
+    with context.wrap_socket(socket.create_connection(arguments.door.rsplit(":", 1), timeout=60), server_hostname="127.0.0.1") as stream:
+        stream.sendall(b"POST /v1/ohttp HTTP/1.1\r\nHost: door\r\nContent-Type: message/ohttp-req\r\nExpect: 100-continue\r\n"
+                       b"Content-Length: 5\r\n\r\n")
+        begun = stream.recv(100)
+        client.require(begun.startswith(b"HTTP/1.1 100 "), f"it is not asked for the body: {begun}")
 
 if __name__ == "__main__":
     main()

@@ -28,6 +28,22 @@ ohttp_socket: \"$short/ohttp\""
 "${door[@]}" --begin-keys >/dev/null
 refused 'shoal-ohttp must run'
 start ohttp 'listens at' "$ohttp" --socket "$short/ohttp" --key "$chain/ohttp-2.key" --key "$chain/ohttp-1.key"
+# It leaves no core file, and no other process of its user reads its memory: what is not dumpable is root's in /proc.
+grep -q '^Max core file size  *0  *0 ' "/proc/$started/limits" || fail "it may leave a core file"
+if [ "$(id -u)" = 0 ]; then
+  chmod 711 "$short"
+  mkdir "$short/private"
+  cp "$ohttp" "$chain/ohttp-1.key" "$short/private"
+  chown -R nobody "$short/private"
+  setpriv --reuid nobody --clear-groups "$short/private/shoal-ohttp" --socket "$short/private/ohttp" --key "$short/private/ohttp-1.key" \
+    2>"$TEST_TMPDIR/nobody" &
+  running+=("$!")
+  for _ in $(seq 100); do [ -S "$short/private/ohttp" ] && break; sleep 0.1; done
+  owner=$(stat -c %U "/proc/$!/environ") || fail "as nobody it ends: $(cat "$TEST_TMPDIR/nobody")"
+else
+  owner=$(stat -c %U "/proc/$started/environ")
+fi
+[ "$owner" = root ] || fail "processes of $owner read its memory"
 "${door[@]}" --check || fail "--check refuses"
 start_door
 

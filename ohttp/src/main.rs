@@ -7,9 +7,10 @@
 //!   door                                        this program
 //!     u32 length, an encapsulated request  -->
 //!                                          <--  u8 what, and then
-//!       0  nothing: no request that these keys open
+//!       0  nothing: what was sealed is no request
 //!       1  u32 length, an encapsulated response: a request for something else than the door has
 //!       2  u16 length, the value of authorization; u32 length, the body of POST /v1/call
+//!       3  nothing: sealed for another key; the client is to get the keys again
 //!     after 2:
 //!     u16 status, u16 length, the value of www-authenticate, u32 length, body  -->
 //!                                          <--  u32 length, the encapsulated response
@@ -132,9 +133,10 @@ fn serve(stream: &mut UnixStream, servers: &[Server]) -> io::Result<()> {
         put_blob::<4>(&mut answer, &shown);
         return stream.write_all(&answer);
     }
-    // Each says of a request with another key's number that it is not its own.
+    // Each says of a request with another key's number that it is not its own. What one does not open under its
+    // own number was sealed for a key that had this number before, or altered on its way.
     let Some((opened, sealer)) = servers.iter().find_map(|server| server.decapsulate(&sealed).ok()) else {
-        return stream.write_all(&[0]);
+        return stream.write_all(&[3]);
     };
     let Ok(request) = Message::read_bhttp(&mut Cursor::new(&opened[..])) else {
         return stream.write_all(&[0]);
@@ -166,6 +168,20 @@ fn serve(stream: &mut UnixStream, servers: &[Server]) -> io::Result<()> {
     let mut answer = Vec::new();
     put_blob::<4>(&mut answer, &sealer.encapsulate(&encode(&response)?).map_err(other)?);
     stream.write_all(&answer)
+}
+
+// --- the process ---
+
+/// No core file, and no other process of the same user reads the memory, which holds the keys and what they open.
+fn keep_memory_private() -> io::Result<()> {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both only read their arguments.
+    let done = unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 };
+    if done {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 struct Place(Arc<AtomicUsize>);
@@ -240,6 +256,11 @@ fn main() -> ExitCode {
             },
             _ => return usage(&format!("unknown option {option}")),
         }
+    }
+    // Before any key is read or made.
+    if let Err(error) = keep_memory_private() {
+        eprintln!("shoal-ohttp: cannot keep its memory from others: {error}");
+        return ExitCode::FAILURE;
     }
     ohttp::init();
     let done = match (make, id, socket) {

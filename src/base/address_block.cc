@@ -44,10 +44,10 @@ std::string AddressBlock::ToString() const {
   char text[INET6_ADDRSTRLEN] = "";
   if (IsIpv4(prefix_)) {
     inet_ntop(AF_INET, prefix_.data() + kMappedBits / 8, text, sizeof text);
-    return text;
+    return is_shared() ? absl::StrCat(text, "/", *shared_bits_ - kMappedBits) : text;
   }
   inet_ntop(AF_INET6, prefix_.data(), text, sizeof text);
-  return absl::StrCat(text, "/", kIpv6BlockBits);
+  return absl::StrCat(text, "/", shared_bits_.value_or(kIpv6BlockBits));
 }
 
 absl::Status AddressRanges::Add(absl::string_view text) {
@@ -80,14 +80,22 @@ absl::Status AddressRanges::Add(absl::string_view text) {
   return absl::OkStatus();
 }
 
-bool AddressRanges::Contains(const IpAddress& address) const {
-  return std::ranges::any_of(
+const AddressRanges::Range* AddressRanges::Find(const IpAddress& address) const {
+  const auto found = std::ranges::find_if(
       ranges_, [&](const Range& range) { return FirstBits(address, range.bits) == range.prefix; });
+  return found == ranges_.end() ? nullptr : &*found;
 }
+
+bool AddressRanges::Contains(const IpAddress& address) const { return Find(address) != nullptr; }
 
 Origin AddressRanges::OriginOf(const IpAddress& address) const {
   if (Contains(address)) return std::nullopt;
   return AddressBlock(address);
+}
+
+AddressBlock AddressRanges::BlockOf(const IpAddress& address) const {
+  const Range* const range = Find(address);
+  return range == nullptr ? AddressBlock(address) : AddressBlock(range->prefix, range->bits);
 }
 
 }  // namespace shoal

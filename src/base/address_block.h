@@ -21,22 +21,28 @@ namespace shoal {
 using IpAddress = std::array<uint8_t, 16>;
 IpAddress MappedIpv4(const std::array<uint8_t, 4>& address);
 
-// An IPv4 address, or an IPv6 /56.
+// An IPv4 address, or an IPv6 /56; or a range of addresses that many share, of any length.
 class AddressBlock {
  public:
   explicit AddressBlock(const IpAddress& address);
 
-  // "192.0.2.7", "2001:db8:0:100::/56".
+  // Whether it is of many (AddressRanges::BlockOf).
+  bool is_shared() const { return shared_bits_.has_value(); }
+  // "192.0.2.7", "2001:db8:0:100::/56"; "10.0.0.0/8" if it is shared.
   std::string ToString() const;
 
   friend auto operator<=>(const AddressBlock&, const AddressBlock&) = default;
   template <typename H>
   friend H AbslHashValue(H state, const AddressBlock& block) {
-    return H::combine(std::move(state), block.prefix_);
+    return H::combine(std::move(state), block.prefix_, block.shared_bits_);
   }
 
  private:
-  IpAddress prefix_;  // the rest is zero
+  friend class AddressRanges;
+  AddressBlock(const IpAddress& prefix, uint32_t bits) : prefix_(prefix), shared_bits_(bits) {}
+
+  IpAddress prefix_;                     // the rest is zero
+  std::optional<uint32_t> shared_bits_;  // the length of a range that many share
 };
 
 // Who a request comes from, for whoever shares something out. None: an address that many share, to
@@ -53,12 +59,16 @@ class AddressRanges {
 
   // What this address counts as, if no share applies to the addresses of this set.
   Origin OriginOf(const IpAddress& address) const;
+  // What this address counts as, if the addresses of each range of this set count as one.
+  AddressBlock BlockOf(const IpAddress& address) const;
 
  private:
   struct Range {
     IpAddress prefix;
     uint32_t bits;
   };
+  // Null if there is none.
+  const Range* Find(const IpAddress& address) const;
   std::vector<Range> ranges_;
 };
 

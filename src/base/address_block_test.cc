@@ -74,6 +74,26 @@ TEST(AddressBlockTest, RangesContainTheirAddressesAndNoOthers) {
   EXPECT_TRUE(all.Contains(Address("2001:db8::1")));
 }
 
+TEST(AddressBlockTest, TheAddressesOfARangeCountAsOne) {
+  AddressRanges ranges;
+  for (const char* text : {"10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::/0"}) {
+    SHOAL_EXPECT_OK(ranges.Add(text));
+  }
+  const auto block = [&](const char* address) { return ranges.BlockOf(Address(address)); };
+  EXPECT_EQ(block("10.1.2.3"), block("10.255.0.0"));
+  EXPECT_EQ(block("10.1.2.3").ToString(), "10.0.0.0/8");
+  EXPECT_EQ(block("192.0.2.7").ToString(), "192.0.2.7/32");
+  EXPECT_NE(block("192.0.2.7"), Block("192.0.2.7")) << "one who is alone there is another";
+  EXPECT_EQ(block("2001:db8:1::1"), block("2001:db8:2::2"));
+  EXPECT_EQ(block("2001:db8:1::1").ToString(), "2001:db8::/32");
+  EXPECT_EQ(block("3001::").ToString(), "::/0");
+  AddressRanges one;
+  SHOAL_EXPECT_OK(one.Add("10.0.0.0/8"));
+  EXPECT_TRUE(one.BlockOf(Address("10.0.0.0")).is_shared());
+  EXPECT_FALSE(one.BlockOf(Address("192.0.2.8")).is_shared());
+  EXPECT_EQ(one.BlockOf(Address("192.0.2.8")), Block("192.0.2.8"));
+}
+
 TEST(AddressBlockTest, WhatIsNoRangeIsRefused) {
   AddressRanges ranges;
   for (const absl::string_view text :

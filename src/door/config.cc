@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -29,6 +30,12 @@ AddressRanges RangesOf(const google::protobuf::RepeatedPtrField<std::string>& te
   AddressRanges ranges;
   for (const std::string& text : texts) SHOAL_CHECK(ranges.Add(text).ok());
   return ranges;
+}
+
+net::BlockShares SharesOf(const Shares& shares) {
+  return {.connections = shares.connections(),
+          .newcomers = shares.new_connections(),
+          .buffers = shares.buffers()};
 }
 
 }  // namespace
@@ -86,12 +93,15 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   config.set_max_connections(Or(config.max_connections(), 4096));
   config.set_max_frontend_connections(Or(config.max_frontend_connections(), 1024));
   config.set_buffers_mib(Or(config.buffers_mib(), 256));
-  Shares& shares = *config.mutable_shares();
-  shares.set_connections(Or(shares.connections(), 10));
-  shares.set_new_connections(Or(shares.new_connections(), 10));
-  shares.set_buffers(Or(shares.buffers(), 10));
-  if (std::max({shares.connections(), shares.new_connections(), shares.buffers()}) > 100) {
-    return bad("shares: at most 100, as they are percent");
+  for (const auto& [field, shares, otherwise] :
+       {std::tuple("shares", config.mutable_shares(), 10u),
+        std::tuple("group_shares", config.mutable_group_shares(), 50u)}) {
+    shares->set_connections(Or(shares->connections(), otherwise));
+    shares->set_new_connections(Or(shares->new_connections(), otherwise));
+    shares->set_buffers(Or(shares->buffers(), otherwise));
+    if (std::max({shares->connections(), shares->new_connections(), shares->buffers()}) > 100) {
+      return bad(absl::StrCat(field, ": at most 100, as they are percent"));
+    }
   }
   Rates& rates = *config.mutable_rates();
   rates.set_connection_requests(Or(rates.connection_requests(), 600));
@@ -150,10 +160,9 @@ Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster
       .max_connections = std::max<size_t>(1, connections - newcomers),
       .max_newcomers = newcomers,
       .max_buffered_bytes = uint64_t{config.buffers_mib()} << 20,
-      .shares = {.connections = config.shares().connections(),
-                 .newcomers = config.shares().new_connections(),
-                 .buffers = config.shares().buffers()},
+      .shares = SharesOf(config.shares()),
       .shared_addresses = RangesOf(config.shared_addresses()),
+      .group_shares = SharesOf(config.group_shares()),
       .connection_requests = static_cast<double>(config.rates().connection_requests()),
       .address_requests = static_cast<double>(config.rates().address_requests()),
       .address_onion_bytes = 1024.0 * config.rates().address_onions_kib(),
@@ -161,6 +170,34 @@ Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster
       .token_onion_bytes = uint64_t{1024} * config.tokens().onions_kib(),
       .ohttp_socket = config.ohttp_socket(),
   };
+}
+
+absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now_s) {
+  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
+                         roster::PinnedParties::Read(config.pinned_parties_file()));
+  wire::SignedRoster signed_roster;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
+  auto roster = roster::Roster::Verify(signed_roster, pinned, now_s);
+  if (!roster.ok()) return Annotate(roster.status(), config.roster_file());
+  return roster;
+}
+
+absl::Status CheckSuccessor(const roster::Roster& roster, const roster::Roster& next) {
+  if (next.deployment() != roster.deployment()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the roster is of deployment '", next.deployment(), "' and no more of '",
+                     roster.deployment(), "': restart the door if that is meant"));
+  }
+  if (next.epoch() < roster.epoch()) {
+    return absl::FailedPreconditionError(absl::StrCat("the roster is of epoch ", next.epoch(),
+                                                      ", and that of epoch ", roster.epoch(),
+                                                      " is in force: an older one was put back"));
+  }
+  if (next.epoch() == roster.epoch() && next.digest() != roster.digest()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "another roster of epoch ", next.epoch(), " than the one in force: one of them is wrong"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TokenRules> ReadTokenRules(const DoorConfig& config) {

@@ -23,6 +23,13 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path);
 // the roster describes it. The certificate is left to the caller.
 Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster);
 
+// The roster and the pins that the configuration names. Errors of the files and of
+// roster::Roster::Verify.
+absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now_s);
+// Whether a door that runs may take `next` in place of `roster`: of the same deployment, and no
+// older. FAILED_PRECONDITION.
+absl::Status CheckSuccessor(const roster::Roster& roster, const roster::Roster& next);
+
 // The issuers whose tokens the door takes. Errors of the files and of TokenRules::Create.
 absl::StatusOr<TokenRules> ReadTokenRules(const DoorConfig& config);
 

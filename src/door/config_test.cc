@@ -75,7 +75,8 @@ TEST(DoorConfigTest, SaysWhatIsWrong) {
       {absl::StrCat(kGood, "proxies { }"), "proxies: addresses is missing"},
       {absl::StrCat(kGood, "proxies { addresses: 'x' }"), "proxies: addresses: 'x'"},
       {absl::StrCat(kGood, "shared_addresses: '10.0.0.1/8'"), "shared_addresses: "},
-      {absl::StrCat(kGood, "shares { buffers: 101 }"), "at most 100"},
+      {absl::StrCat(kGood, "shares { buffers: 101 }"), "shares: at most 100"},
+      {absl::StrCat(kGood, "group_shares { connections: 101 }"), "group_shares: at most 100"},
       {absl::StrCat(kGood, "rates { address_onions_kib: 100 }"), "at least 4096"},
       {absl::StrCat(kGood, "monitoring { }"), "monitoring: port"},
       {absl::StrCat(kGood, "monitoring { port: 70000 }"), "monitoring: port"},
@@ -107,10 +108,31 @@ TEST(DoorConfigTest, TheRosterSaysWhereTheFrontendIsAndHowItIsKnown) {
   EXPECT_EQ(options.max_connections + options.max_newcomers, 4096u);
   EXPECT_EQ(options.address_onion_bytes, 4 << 20);
   EXPECT_EQ(options.address_connections, 3000);
+  EXPECT_EQ(options.shares.connections, 10u);
+  EXPECT_EQ(options.group_shares.connections, 50u);
+  EXPECT_EQ(options.group_shares.newcomers, 50u);
+  EXPECT_EQ(options.group_shares.buffers, 50u);
   SHOAL_ASSERT_OK_AND_ASSIGN(config, Read(absl::StrCat(kGood, "frontend_address: '10.0.0.1:7'")));
   options = OptionsFrom(config, roster);
   EXPECT_EQ(options.frontend.address, "10.0.0.1:7");
   EXPECT_EQ(options.frontend.pin, roster.party(1).tls_certificate_sha256);
+}
+
+// What SIGHUP reads. A roster that was put back would have the door trust keys that were left.
+TEST(DoorConfigTest, ARosterIsFollowedByNoOlderOne) {
+  shoal::testing::TestRandom random(1);
+  roster::testing::Parties parties(3, random);
+  const roster::Roster first = parties.roster();
+  SHOAL_EXPECT_OK(CheckSuccessor(first, first));
+  parties.draft().set_epoch(first.epoch() + 1);
+  const roster::Roster second = parties.roster();
+  SHOAL_EXPECT_OK(CheckSuccessor(first, second));
+  const auto refuses = [](const char* why) {
+    return StatusIs(absl::StatusCode::kFailedPrecondition, why);
+  };
+  EXPECT_THAT(CheckSuccessor(second, first), refuses("an older one was put back"));
+  parties.draft().set_expires_s(parties.draft().expires_s() - 1);
+  EXPECT_THAT(CheckSuccessor(second, parties.roster()), refuses("another roster of epoch"));
 }
 
 TEST(CertificateTest, IsReadWithItsKey) {

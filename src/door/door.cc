@@ -3,13 +3,18 @@
 #include <openssl/ssl.h>
 
 #include <algorithm>
+#include <deque>
+#include <exception>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "boost/asio/as_tuple.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/detached.hpp"
 #include "boost/asio/ssl/context.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/use_awaitable.hpp"
@@ -20,9 +25,11 @@
 #include "src/door/frontend_links.h"
 #include "src/door/ohttp_pipe.h"
 #include "src/door/rate.h"
+#include "src/door/round_waits.h"
 #include "src/door/web_socket.h"
 #include "src/net/await.h"
 #include "src/net/http.h"
+#include "src/net/http_rules.h"
 #include "src/net/listener.h"
 #include "src/net/web_stream.h"
 #include "src/parallel/mutex.h"
@@ -45,8 +52,13 @@ using wire::FrameType;
 constexpr uint32_t kMaxHeadBytes = 8 << 10;
 // A message is read in pieces of this size, and its buffer grows with what arrives.
 constexpr size_t kPieceBytes = 16 << 10;
-// Pings and pongs during one message. An honest client sends one in a while.
-constexpr int kMostControls = 100;
+// Of what a WebSocket's client sends while its request waits: bytes, and messages or their pieces.
+constexpr size_t kMostAheadBytes = 16 << 10;
+constexpr size_t kMostAhead = 256;
+// Pings, pongs and closes in a minute. An honest client sends one in a while.
+constexpr double kMostControls = 100;
+// Requests with shoal-ohttp at a time, which takes 1024.
+constexpr size_t kMostPipes = 1000;
 // A text message: a token.
 constexpr size_t kMaxTextBytes = 1024;
 // Requests of a peer that exceeds a rate wait for this long at most.
@@ -107,6 +119,10 @@ struct No {
   absl::Status error;
   int retry_after_s = 0;
   std::optional<wire::FrameHeaderBytes> refused = std::nullopt;  // the message, if there is one
+  // Of a path that this door has: those that it takes there.
+  const char* methods = "";
+  // The body, of application/problem+json, in place of the error's frame.
+  const char* problem = "";
 };
 
 No Malformed(absl::string_view what) {
@@ -119,11 +135,18 @@ No NoRoom() {
   return {http::status::service_unavailable, Refusal::kNoRoom,
           absl::UnavailableError("too many requests at once; try again later"), 1};
 }
+// RFC 9458, section 5.3: the client is to get the keys again.
+No StaleKey() {
+  No no = Malformed("sealed for none of the keys of this door");
+  no.problem = R"({"type":"https://iana.org/assignments/http-problem-types#ohttp-key",)"
+               R"("title":"key identifier unknown"})";
+  return no;
+}
 // Of an error of FrontendLinks.
 http::status StatusOfForward(const absl::Status& error) {
   return absl::IsUnavailable(error) ? http::status::service_unavailable : http::status::bad_gateway;
 }
-// Of an error of CheckRequest or Message.
+// Of an error of CheckRequest, Message or ReadHead.
 No Of(const absl::Status& error) {
   return absl::IsResourceExhausted(error) ? TooLarge(error.message()) : Malformed(error.message());
 }
@@ -138,17 +161,32 @@ struct Door::State : net::Listener {
                 .newcomers = options.max_newcomers,
                 .buffer_bytes = options.max_buffered_bytes,
                 .reserved_bytes = 0,
-                .shares = options.shares}),
+                .shares = options.shares,
+                .group_shares = options.group_shares}),
         visitors({.connections = options.max_connections,
                   .newcomers = options.max_connections,
                   .buffer_bytes = options.max_buffered_bytes,
                   .reserved_bytes = 0,
-                  .shares = options.shares}),
+                  .shares = options.shares,
+                  .group_shares = options.group_shares}),
         calls({.connections = options.frontend.max_links,
                .newcomers = options.frontend.max_links,
                .buffer_bytes = 0,
                .reserved_bytes = 0,
-               .shares = options.shares}),
+               .shares = options.shares,
+               .group_shares = options.group_shares}),
+        ohttp_calls({.connections = std::max<size_t>(
+                         1, options.frontend.max_links * options.group_shares.connections / 100),
+                     .newcomers = options.frontend.max_links,
+                     .buffer_bytes = 0,
+                     .reserved_bytes = 0,
+                     .shares = {}}),
+        pipes({.connections = kMostPipes,
+               .newcomers = kMostPipes,
+               .buffer_bytes = 0,
+               .reserved_bytes = 0,
+               .shares = options.shares,
+               .group_shares = options.group_shares}),
         address_requests(options.address_requests),
         address_onions(options.address_onion_bytes),
         address_connections(options.address_connections) {}
@@ -162,6 +200,27 @@ struct Door::State : net::Listener {
     return context;
   }
 
+  // Those of a frontend. Whoever uses them owns them, as others may take their place.
+  struct Frontend {
+    std::shared_ptr<FrontendLinks> links;
+    std::shared_ptr<RoundWaits> waits;
+  };
+  absl::Status UseFrontend(const FrontendOptions& where) {
+    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<FrontendLinks> links,
+                           FrontendLinks::Create(where, &io(), figures));
+    // States of rounds that live are few.
+    const size_t subscriptions = std::max<size_t>(1, where.max_links / 4);
+    auto waits = std::make_shared<RoundWaits>(links, &io(), subscriptions);
+    Frontend made = {.links = std::move(links), .waits = std::move(waits)};
+    const MutexLock lock(mutex);
+    std::swap(frontend, made);  // the one before ends without the lock
+    return absl::OkStatus();
+  }
+  Frontend TheFrontend() {
+    const MutexLock lock(mutex);
+    return frontend;
+  }
+
   const Options options;
   Figures* const figures;
   net::Places places;
@@ -169,10 +228,12 @@ struct Door::State : net::Listener {
   net::Places visitors;
   // Of requests that wait for the frontend's answer, each of which has a connection to it.
   net::Places calls;
+  // Of those among them that came over shoal-ohttp; and of requests that are with it.
+  net::Places ohttp_calls, pipes;
   AddressRates address_requests, address_onions, address_connections;
-  std::unique_ptr<FrontendLinks> links;
 
   Mutex mutex;
+  Frontend frontend ABSL_GUARDED_BY(mutex);
   std::shared_ptr<asio::ssl::context> context ABSL_GUARDED_BY(mutex);
 };
 
@@ -190,7 +251,9 @@ class Door::State::Session : public net::Listener::Session {
         place_(std::move(place)),
         stream_(std::move(socket), door_.Context()),
         pause_(stream_.get_executor()),
-        spending_(stream_.get_executor()) {
+        spending_(stream_.get_executor()),
+        arrived_(stream_.get_executor()),
+        read_on_(stream_.get_executor()) {
     ++figures().connections;
   }
   ~Session() override { --figures().connections; }
@@ -215,19 +278,24 @@ class Door::State::Session : public net::Listener::Session {
     DeadlineAt(start + options().progress_timeout * (1 + static_cast<int>(bytes >> 20)));
   }
   void OnClose() override {
-    if (call_ != nullptr) call_->Cancel();
+    EndCall();
     if (pipe_ != nullptr) pipe_->Close();
     pause_.cancel();
     spending_.cancel();
+    arrived_.cancel();
+    read_on_.cancel();
+  }
+  // What waits for the frontend fails soon. False if nothing does.
+  bool EndCall() {
+    if (call_ != nullptr) call_->Cancel();
+    if (waiter_ != nullptr) waiter_->Cancel();
+    return call_ != nullptr || waiter_ != nullptr;
   }
   // Cuts the connection, or gives up the call to the frontend.
   void OnDeadline() override {
-    if (call_ != nullptr) {
-      call_->Cancel();
-    } else {
-      if (!lingers_) figures().Refuse(Refusal::kTooSlow);
-      Close();
-    }
+    if (EndCall()) return;
+    if (!lingers_) figures().Refuse(Refusal::kTooSlow);
+    Close();
   }
 
   asio::awaitable<void> Converse() override {
@@ -278,7 +346,7 @@ class Door::State::Session : public net::Listener::Session {
         return No{http::status::bad_request, Refusal::kNoAddress,
                   absl::InvalidArgumentError("the proxy names no client")};
       }
-      const Origin from = options().shared_addresses.OriginOf(*address);
+      const Origin from = options().shared_addresses.BlockOf(*address);
       if (!visitor_ || visitor_->origin() != from) {
         visitor_.reset();
         net::Places::Arrival arrival = door_.visitors.Arrive(number(), from);
@@ -287,7 +355,8 @@ class Door::State::Session : public net::Listener::Session {
       }
     }
     if (head.count(http::field::origin) > 0 &&
-        !options().origins.Allow(View(head[http::field::origin]))) {
+        (head.count(http::field::origin) > 1 ||
+         !options().origins.Allow(View(head[http::field::origin])))) {
       return No{http::status::forbidden, Refusal::kForeignOrigin,
                 absl::PermissionDeniedError("this door does not serve that page")};
     }
@@ -355,104 +424,103 @@ class Door::State::Session : public net::Listener::Session {
     Parser parser;
     parser.header_limit(kMaxHeadBytes);
     parser.body_limit(options().ohttp_socket.empty() ? kMaxMessageBytes : kMaxEncapsulatedBytes);
-    const auto error = co_await net::ReadHead(stream_, buffer_, parser);
-    if (error) {
-      if (error == http::error::end_of_stream || closed()) co_return false;
-      if (error == http::error::body_limit || error == http::error::header_limit) {
-        const No no = TooLarge("the request is too large");
-        co_await Refuse(no);
-      } else if (error.category() == http::make_error_code(http::error::bad_method).category()) {
-        const No no = Malformed(error.message());
-        co_await Refuse(no);
-      }
+    // What an extension means, and where it ends, others may see otherwise. Nobody needs one.
+    auto on_chunk = [](uint64_t, beast::string_view extensions, beast::error_code& error) {
+      if (!extensions.empty()) error = http::error::bad_chunk_extension;
+    };
+    parser.on_chunk_header(on_chunk);
+    allow_origin_.clear();  // each is of one request alone
+    is_head_ = false;
+    const absl::Status read = co_await net::ReadHead(stream_, buffer_, parser, kMaxHeadBytes);
+    if (!read.ok()) {
+      if (absl::IsUnavailable(read) || closed()) co_return false;
+      const No no = Of(read);
+      co_await Refuse(no);
       co_return false;
     }
     const Request& head = parser.get();
-    // Of this request alone.
-    allow_origin_ = std::string(View(head[http::field::origin]));
+    is_head_ = head.method() == http::verb::head;
     std::optional<No> no = Admit(head);
     if (no) {
-      allow_origin_.clear();
       co_await Refuse(*no);
       co_return false;
     }
-    const absl::string_view target = View(head.target());
-    const absl::string_view path = target.substr(0, target.find('?'));
-    if (path == kSocketPath && WebSocket::IsUpgrade(head)) {
-      no = Welcome();
-      if (!no && buffer_.size() > 0) no = Malformed("bytes before the WebSocket is open");
-      if (no) {
-        co_await Refuse(*no);
-      } else {
-        co_await ServeSocket(head);
-      }
-      co_return false;
-    }
+    allow_origin_ = std::string(View(head[http::field::origin]));
+    const absl::string_view path = net::PathOf(View(head.target()));
     if (path == kCallPath && head.method() == http::verb::post) {
       no = Welcome();
-      if (no) {
-        co_await Refuse(*no);
-        co_return false;
-      }
-      co_return co_await ServeCall(parser);
-    }
-    // Bytes of a body that nobody reads would be the next request: of somebody else, where a proxy
-    // or a browser joins requests.
-    if (head.method() != http::verb::post && !parser.is_done()) {
-      const No body = Malformed("no body belongs here");
-      co_await Refuse(body);
-      co_return false;
-    }
-    if (head.method() == http::verb::get && (path == kChallengePath || path == kOhttpKeysPath)) {
-      const auto wait = TakeRequest();
-      if (wait > Clock::duration::zero()) {
-        const No too_fast = TooFast(wait);
-        co_await Refuse(too_fast);
-        co_return false;
-      }
-    }
-    if (path == kChallengePath && head.method() == http::verb::get && options().tokens != nullptr) {
-      Response response(http::status::unauthorized, 11);
-      response.set(http::field::www_authenticate, options().tokens->challenges());
-      co_return co_await Respond(response, {}, head.keep_alive());
-    }
-    if (path == kOhttpPath && head.method() == http::verb::post &&
-        !options().ohttp_socket.empty()) {
+      if (!no) co_return co_await ServeCall(parser);
+    } else if (path == kOhttpPath && head.method() == http::verb::post && ServesOhttp()) {
       no = Welcome();
-      if (!no && head[http::field::content_type] != "message/ohttp-req") {
+      if (!no && !net::IsMediaType(View(head[http::field::content_type]), "message/ohttp-req")) {
         no = Malformed("expected message/ohttp-req");
         no->status = http::status::unsupported_media_type;
       }
-      if (no) {
-        co_await Refuse(*no);
-        co_return false;
-      }
-      co_return co_await ServeOhttp(parser);
-    }
-    if (path == kOhttpKeysPath && head.method() == http::verb::get &&
-        !options().ohttp_socket.empty()) {
+      if (!no) co_return co_await ServeOhttp(parser);
+    } else if (head.method() != http::verb::post && !parser.is_done()) {
+      // Bytes of a body that nobody reads would be the next request: of somebody else, where a
+      // proxy or a browser joins requests.
+      no = Malformed("no body belongs here");
+    } else if (path == kSocketPath && WebSocket::IsUpgrade(head)) {
       no = Welcome();
-      if (no) {
-        co_await Refuse(*no);
+      if (!no && buffer_.size() > 0) no = Malformed("bytes before the WebSocket is open");
+      if (!no) {
+        co_await ServeSocket(head);
         co_return false;
       }
-      co_return co_await ServeOhttpKeys(head.keep_alive());
+    } else if (path == kCallPath && head.method() == http::verb::options) {
+      co_return co_await ServePreflight(KeepsAlive(head));
+    } else if (path == kChallengePath && options().tokens != nullptr) {
+      no = TakeGet(head);
+      if (!no) {
+        Response response(http::status::unauthorized, 11);
+        response.set(http::field::www_authenticate, options().tokens->challenges());
+        co_return co_await Respond(response, {}, KeepsAlive(head));
+      }
+    } else if (path == kOhttpKeysPath && ServesOhttp()) {
+      no = TakeGet(head);
+      if (!no) no = Welcome();
+      if (!no) co_return co_await ServeOhttpKeys(KeepsAlive(head));
+    } else if (path == kCallPath) {
+      no = NotHere("POST, OPTIONS");
+    } else if (path == kSocketPath) {
+      no = NotHere("GET");
+    } else if (path == kOhttpPath && ServesOhttp()) {
+      no = NotHere("POST");
+    } else {
+      no = NotHere("");
     }
-    if (path == kCallPath && head.method() == http::verb::options) {
-      Response response(http::status::no_content, 11);
-      response.set(http::field::access_control_allow_methods, "POST");
-      response.set(http::field::access_control_allow_headers, "content-type, authorization");
-      response.set(http::field::access_control_max_age, "86400");
-      co_return co_await Respond(response, {}, head.keep_alive());
-    }
-    const bool known = path == kCallPath || path == kSocketPath;
-    No unknown = Malformed(absl::StrCat("this door has POST ", kCallPath, ", a WebSocket at ",
-                                        kSocketPath, OptionalPaths()));
-    unknown.status = known ? http::status::method_not_allowed : http::status::not_found;
-    co_await Refuse(unknown);
+    co_await Refuse(*no);
     co_return false;
   }
 
+  bool ServesOhttp() const { return !options().ohttp_socket.empty(); }
+  // Clients of HTTP/1.0 that keep connections want to be told so in a way of their own.
+  static bool KeepsAlive(const Request& head) { return head.version() == 11 && head.keep_alive(); }
+  // What a GET, or a HEAD, costs; or why it is none.
+  std::optional<No> TakeGet(const Request& head) {
+    if (head.method() != http::verb::get && !is_head_) return NotHere("GET, HEAD");
+    const auto wait = TakeRequest();
+    if (wait > Clock::duration::zero()) return TooFast(wait);
+    return std::nullopt;
+  }
+
+  asio::awaitable<bool> ServePreflight(bool keep_alive) {
+    Response response(http::status::no_content, 11);
+    response.set(http::field::access_control_allow_methods, "POST");
+    response.set(http::field::access_control_allow_headers, "content-type, authorization");
+    response.set(http::field::access_control_max_age, "86400");
+    co_return co_await Respond(response, {}, keep_alive);
+  }
+
+  // For another path; or for another method than these, or no WebSocket, at one that this door has.
+  No NotHere(const char* methods) const {
+    No no = Malformed(absl::StrCat("this door has POST ", kCallPath, ", a WebSocket at ",
+                                   kSocketPath, OptionalPaths()));
+    no.methods = methods;
+    no.status = *methods == '\0' ? http::status::not_found : http::status::method_not_allowed;
+    return no;
+  }
   // As a message lists them.
   std::string OptionalPaths() const {
     std::string paths;
@@ -464,19 +532,13 @@ class Door::State::Session : public net::Listener::Session {
   }
 
   asio::awaitable<bool> ServeCall(Parser& parser) {
-    const bool keep_alive = parser.get().keep_alive();
+    const bool keep_alive = KeepsAlive(parser.get());
     const std::string authorization(View(parser.get()[http::field::authorization]));
     const auto wait = TakeRequest();
     if (wait > Clock::duration::zero()) {
       const No no = TooFast(wait);
       co_await Refuse(no);
       co_return false;
-    }
-    if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-      const Response go_on(http::status::continue_, 11);
-      const std::string line = net::HeadOf(go_on);
-      const auto unsent = co_await stream_.Write(line, {});
-      if (unsent) co_return false;
     }
     Message message;
     const Sink sink = [&](BytesView piece) { return Take(piece, message); };
@@ -488,7 +550,7 @@ class Door::State::Session : public net::Listener::Session {
       co_await Refuse(*no);
       co_return false;
     }
-    absl::StatusOr<Bytes> answer = co_await Forward(message);
+    absl::StatusOr<Bytes> answer = co_await Forward(message, Via::kClient);
     if (closed()) co_return false;
     Response response(http::status::ok, 11);
     if (!answer.ok()) {
@@ -506,6 +568,15 @@ class Door::State::Session : public net::Listener::Session {
   // False if the connection has ended.
   asio::awaitable<bool> ReadBody(Parser& parser, const Sink& sink, std::optional<No>& no) {
     const Clock::time_point start = Clock::now();
+    if (!parser.is_done() && parser.get().version() == 11 &&
+        beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+      Progress(start, 0);
+      const Response go_on(http::status::continue_, 11);
+      const std::string line = net::HeadOf(go_on);
+      const auto unsent = co_await stream_.Write(line, {});
+      if (unsent) co_return false;
+    }
+    const auto fields = std::distance(parser.get().begin(), parser.get().end());
     size_t taken = 0;
     Bytes piece(kPieceBytes);
     while (!no && !parser.is_done()) {
@@ -513,16 +584,23 @@ class Door::State::Session : public net::Listener::Session {
       parser.get().body().data = piece.data();
       parser.get().body().size = piece.size();
       parser.get().body().more = true;
-      const auto error = co_await net::ReadRequest(stream_, buffer_, parser);
+      const auto error = co_await net::ReadBody(stream_, buffer_, parser);
       if (error == http::error::body_limit) {
         no = TooLarge("the request is too large");
       } else if (error && error != http::error::need_buffer) {
-        co_return false;
+        if (error.category() != beast::error_code(http::error::bad_chunk).category() || closed()) {
+          co_return false;
+        }
+        no = Malformed(error.message());
       } else {
         const BytesView bytes = BytesView(piece).first(piece.size() - parser.get().body().size);
         taken += bytes.size();
         no = sink(bytes);
       }
+    }
+    // Beast takes fields after a body for fields of the head, which was acted on before.
+    if (!no && std::distance(parser.get().begin(), parser.get().end()) != fields) {
+      no = Malformed("fields after the body");
     }
     co_return true;
   }
@@ -550,11 +628,13 @@ class Door::State::Session : public net::Listener::Session {
 
   // What a relay brings. The door sees the relay's address, and nothing of the client's.
   asio::awaitable<bool> ServeOhttp(Parser& parser) {
-    const bool keep_alive = parser.get().keep_alive();
+    const bool keep_alive = KeepsAlive(parser.get());
     const auto wait = TakeRequest();
     Bytes request;
     std::optional<No> no;
     if (wait > Clock::duration::zero()) no = TooFast(wait);
+    net::Places::Arrival pipe_place = door_.pipes.Arrive(number(), origin());
+    if (!no && !pipe_place.place.Welcome().ok()) no = NoRoom();
     if (!no) {
       const Sink sink = [&](BytesView piece) -> std::optional<No> {
         if (!Claim(piece.size())) return NoRoom();
@@ -574,6 +654,8 @@ class Door::State::Session : public net::Listener::Session {
       if (closed()) co_return false;
       if (absl::IsUnavailable(opened.status())) {
         no = NoOhttp(opened.status());
+      } else if (absl::IsNotFound(opened.status())) {
+        no = StaleKey();
       } else if (!opened.ok()) {
         no = Of(opened.status());
       }
@@ -594,7 +676,7 @@ class Door::State::Session : public net::Listener::Session {
     http::status status = http::status::ok;
     Bytes body;
     if (!inner) {
-      absl::StatusOr<Bytes> answer = co_await Forward(message);
+      absl::StatusOr<Bytes> answer = co_await Forward(message, Via::kOhttp);
       if (!answer.ok()) status = StatusOfForward(answer.status());
       body = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
     } else {
@@ -651,7 +733,9 @@ class Door::State::Session : public net::Listener::Session {
       response.set(http::field::content_type, "application/octet-stream");
     }
     response.keep_alive(keep_alive);
-    response.content_length(body.size());
+    // RFC 9110, section 8.6: none has this status. The answer to HEAD has that of GET, and no body.
+    if (response.result() != http::status::no_content) response.content_length(body.size());
+    if (is_head_) body = {};
     Progress(Clock::now(), body.size());
     const std::string head = net::HeadOf(response);
     const auto error = co_await stream_.Write(head, body);
@@ -668,7 +752,14 @@ class Door::State::Session : public net::Listener::Session {
     if (no.status == http::status::unauthorized) {
       response.set(http::field::www_authenticate, options().tokens->challenges());
     }
-    const Bytes body = ErrorFrame(no.error, no.refused);
+    if (*no.methods != '\0') response.set(http::field::allow, no.methods);
+    Bytes body;
+    if (*no.problem != '\0') {
+      response.set(http::field::content_type, "application/problem+json");
+      body = ToBytes(AsBytes(no.problem));
+    } else {
+      body = ErrorFrame(no.error, no.refused);
+    }
     co_await Respond(response, body, /*keep_alive=*/false);
     lingers_ = true;
     co_await Linger(options().progress_timeout);
@@ -676,31 +767,39 @@ class Door::State::Session : public net::Listener::Session {
 
   // --- WebSocket ---
 
+  // What the client has sent of a message.
+  struct Piece {
+    Bytes bytes;
+    bool is_text;
+    bool is_last;
+  };
+
   asio::awaitable<void> ServeSocket(const Request& head) {
-    int controls = 0;
-    WebSocket ws(stream_, [&] {
-      if (++controls > kMostControls) Close();
+    const auto ws = std::make_shared<WebSocket>(stream_, [this] {
+      if (controls_.Take(1, kMostControls, Clock::now()) > Clock::duration::zero()) Close();
     });
     Deadline(options().progress_timeout);
-    const auto refused = co_await ws.Accept(head);
+    const auto refused = co_await ws->Accept(head);
     if (refused) co_return;
     is_socket_ = true;
     ++figures().web_sockets;
     const auto count_down = [](Figures* all) { --all->web_sockets; };
     const std::unique_ptr<Figures, decltype(count_down)> counted(&figures(), count_down);
+    asio::co_spawn(stream_.get_executor(),
+                   ReadAhead(std::static_pointer_cast<Session>(shared_from_this()), ws),
+                   asio::detached);
     while (!closed()) {
-      controls = 0;
       Message message;
       std::string text;
       std::optional<No> no;
-      if (!co_await ReadMessage(ws, message, text, no)) co_return;
+      if (!co_await ReadMessage(message, text, no)) co_return;
       if (no) {
-        co_await RefuseSocket(ws, *no);
+        co_await RefuseSocket(*ws, *no);
         co_return;
       }
       if (!co_await Pause(message)) co_return;
-      if (ws.got_text()) {
-        if (!co_await TakeToken(ws, text)) co_return;
+      if (!text.empty()) {
+        if (!co_await TakeToken(*ws, text)) co_return;
         continue;
       }
       if (NeedsToken(message)) {
@@ -708,18 +807,57 @@ class Door::State::Session : public net::Listener::Session {
           figures().Refuse(Refusal::kNoToken);
           const Bytes bytes = ErrorFrame(absl::PermissionDeniedError(
               "onions need a token: send one as a text message before them"));
-          if (!co_await WriteMessage(ws, bytes)) co_return;
+          if (!co_await WriteMessage(*ws, bytes)) co_return;
           Release();
           continue;
         }
         paid_bytes_ -= message.size();
       }
-      absl::StatusOr<Bytes> answer = co_await Forward(message);
+      absl::StatusOr<Bytes> answer = co_await Forward(message, Via::kClient);
       if (closed()) co_return;
       const Bytes bytes = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
-      if (!co_await WriteMessage(ws, bytes)) co_return;
+      if (!co_await WriteMessage(*ws, bytes)) co_return;
       Release();
     }
+  }
+
+  // Reads all the time, also while a request waits for its answer: a ping is answered, and it shows
+  // when the client goes. What the client sends meanwhile is kept, and is little.
+  static asio::awaitable<void> ReadAhead(std::shared_ptr<Session> self,
+                                         std::shared_ptr<WebSocket> ws) {
+    try {
+      Bytes into(kPieceBytes);
+      while (!self->closed() && !self->lingers_) {
+        if (self->ahead_bytes_ >= kMostAheadBytes || self->ahead_.size() >= kMostAhead) {
+          self->read_on_.expires_at(Clock::time_point::max());
+          co_await self->read_on_.async_wait(net::kAwait);
+          continue;
+        }
+        const auto [error, n] = co_await ws->ReadSome(into);
+        if (error) break;
+        self->ahead_.push_back({.bytes = ToBytes(BytesView(into).first(n)),
+                                .is_text = ws->got_text(),
+                                .is_last = ws->is_message_done()});
+        self->ahead_bytes_ += n;
+        self->arrived_.cancel();
+      }
+    } catch (const std::exception&) {
+      // Most likely memory is short. This connection ends, and no other.
+    }
+    if (!self->lingers_) self->Close();
+  }
+  // The next piece that has come. Nothing if the connection has ended.
+  asio::awaitable<std::optional<Piece>> NextPiece() {
+    while (ahead_.empty() && !closed()) {
+      arrived_.expires_at(Clock::time_point::max());
+      co_await arrived_.async_wait(net::kAwait);
+    }
+    if (closed()) co_return std::nullopt;
+    Piece piece = std::move(ahead_.front());
+    ahead_.pop_front();
+    ahead_bytes_ -= piece.bytes.size();
+    read_on_.cancel();
+    co_return piece;
   }
 
   // A token in a text message pays for onions of this connection. False if the connection has
@@ -737,30 +875,27 @@ class Door::State::Session : public net::Listener::Session {
     co_return co_await WriteMessage(ws, ok, WebSocket::Kind::kText);
   }
 
-  // Reads a frame, or with tokens a text. False if the connection has ended.
-  asio::awaitable<bool> ReadMessage(WebSocket& ws, Message& message, std::string& text,
-                                    std::optional<No>& no) {
+  // Reads a frame, or with tokens a text that is not empty. False if the connection has ended.
+  asio::awaitable<bool> ReadMessage(Message& message, std::string& text, std::optional<No>& no) {
     Deadline(options().idle_timeout);
-    Bytes piece(kPieceBytes);
     Clock::time_point start = Clock::time_point::max();
-    do {
-      const auto [error, n] = co_await ws.ReadSome(piece);
-      if (error) co_return false;
+    for (;;) {
+      const std::optional<Piece> piece = co_await NextPiece();
+      if (!piece.has_value()) co_return false;
       if (start == Clock::time_point::max()) start = Clock::now();
       Progress(start, message.size());
-      if (ws.got_text()) {
-        if (options().tokens == nullptr || text.size() + n > kMaxTextBytes) {
+      if (piece->is_text) {
+        text += ToString(piece->bytes);
+        if (options().tokens == nullptr || text.size() > kMaxTextBytes ||
+            (piece->is_last && text.empty())) {
           no = Malformed("a text message: frames are binary messages");
-          co_return true;
         }
-        text.append(piece.begin(), piece.begin() + static_cast<ptrdiff_t>(n));
-        continue;
+      } else {
+        no = Take(piece->bytes, message);
+        if (!no && piece->is_last) no = Complete(message);
       }
-      no = Take(BytesView(piece).first(n), message);
-      if (no) co_return true;
-    } while (!ws.is_message_done());
-    if (!ws.got_text()) no = Complete(message);
-    co_return true;
+      if (no || piece->is_last) co_return true;
+    }
   }
 
   // Waits until the peer may have this request served.
@@ -794,38 +929,75 @@ class Door::State::Session : public net::Listener::Session {
     if (!co_await WriteMessage(ws, bytes)) co_return;
     Deadline(kLinger);
     lingers_ = true;
+    read_on_.cancel();
     // Reads and drops what comes, until the peer closes as well.
     (void)co_await ws.Refuse();
   }
 
   // --- the frontend ---
 
-  asio::awaitable<absl::StatusOr<Bytes>> Forward(const Message& message) {
-    net::Places::Arrival arrival = door_.calls.Arrive(number(), origin());
-    if (!arrival.place.Welcome().ok()) {
-      figures().Refuse(Refusal::kNoRoom);
-      co_return absl::UnavailableError("too many requests at once; try again later");
-    }
+  // How a request came.
+  enum class Via { kClient, kOhttp };
+
+  asio::awaitable<absl::StatusOr<Bytes>> Forward(const Message& message, Via via) {
     ++figures().requests;
     figures().received_bytes += message.size();
-    FrontendLinks::Call call;
-    call_ = &call;
-    Deadline(options().answer_timeout);
-    const std::function<bool(uint64_t)> claim = [this](uint64_t bytes) { return Claim(bytes); };
+    const State::Frontend frontend = door_.TheFrontend();
     absl::StatusOr<Bytes> answer(absl::UnavailableError("no room; try again later"));
-    try {
-      answer = co_await door_.links->Forward(message.bytes(), message.type(), claim, call);
-    } catch (...) {
-      call_ = nullptr;
-      throw;
+    std::optional<RoundWish> wish;
+    if (message.type() == FrameType::kWaitRound) wish = RoundWish::Of(message.bytes());
+    std::optional<absl::StatusOr<Bytes>> waited;
+    if (wish.has_value()) waited = co_await WaitRound(*frontend.waits, *wish);
+    if (waited.has_value()) {
+      answer = *std::move(waited);
+    } else if (wish.has_value()) {
+      wish->timeout = std::chrono::milliseconds(0);  // the client's time is up
+      const Bytes now = wish->Request();
+      answer = co_await Ask(*frontend.links, now, message.type(), via);
+    } else {
+      answer = co_await Ask(*frontend.links, message.bytes(), message.type(), via);
     }
-    call_ = nullptr;
     if (answer.ok()) {
       figures().sent_bytes += answer->size();
     } else {
       figures().Refuse(Refusal::kNoFrontend);
     }
     co_return answer;
+  }
+
+  // Nothing if the time of the wish is up.
+  asio::awaitable<std::optional<absl::StatusOr<Bytes>>> WaitRound(RoundWaits& waits,
+                                                                  const RoundWish& wish) {
+    const auto waiter = std::make_shared<RoundWaits::Waiter>(stream_.get_executor());
+    waiter_ = waiter.get();
+    const auto ended = [this](RoundWaits::Waiter*) { waiter_ = nullptr; };
+    const std::unique_ptr<RoundWaits::Waiter, decltype(ended)> in_use(waiter_, ended);
+    Deadline(options().answer_timeout);
+    std::optional<absl::StatusOr<Bytes>> answer = co_await waits.Wait(wish, waiter);
+    if (answer.has_value() && answer->ok() && !Claim((*answer)->size())) {
+      co_return absl::UnavailableError("too many answers at once; try again later");
+    }
+    co_return answer;
+  }
+
+  // Over a connection to the frontend, if this client may have one.
+  asio::awaitable<absl::StatusOr<Bytes>> Ask(FrontendLinks& links, BytesView request,
+                                             FrameType type, Via via) {
+    net::Places::Arrival arrival = door_.calls.Arrive(number(), origin());
+    std::optional<net::Places::Arrival> of_ohttp;
+    if (via == Via::kOhttp) of_ohttp.emplace(door_.ohttp_calls.Arrive(number(), std::nullopt));
+    if (!arrival.place.Welcome().ok() ||
+        (of_ohttp.has_value() && !of_ohttp->place.Welcome().ok())) {
+      figures().Refuse(Refusal::kNoRoom);
+      co_return absl::UnavailableError("too many requests at once; try again later");
+    }
+    FrontendLinks::Call call;
+    call_ = &call;
+    const auto ended = [this](FrontendLinks::Call*) { call_ = nullptr; };
+    const std::unique_ptr<FrontendLinks::Call, decltype(ended)> in_use(&call, ended);
+    Deadline(options().answer_timeout);
+    const std::function<bool(uint64_t)> claim = [this](uint64_t bytes) { return Claim(bytes); };
+    co_return co_await links.Forward(request, type, claim, call);
   }
 
   State& door_;
@@ -840,17 +1012,24 @@ class Door::State::Session : public net::Listener::Session {
   uint64_t paid_bytes_ = 0;            // of onions over this WebSocket
   Bucket requests_;
   std::string allow_origin_;  // of the request at hand: the page that may read the answer
+  bool is_head_ = false;      // the request at hand: its answer has no body
   FrontendLinks::Call* call_ = nullptr;
+  RoundWaits::Waiter* waiter_ = nullptr;
   OhttpPipe* pipe_ = nullptr;
   bool lingers_ = false;
-  bool is_socket_ = false;  // of a WebSocket
+  // Of a WebSocket.
+  bool is_socket_ = false;
+  Bucket controls_;
+  std::deque<Piece> ahead_;  // what was read and not yet looked at
+  size_t ahead_bytes_ = 0;
+  asio::steady_timer arrived_, read_on_;  // cancelled when a piece has come, or was taken
 };
 
 net::Listener::Admission Door::State::Admit(uint64_t number, const IpAddress& address,
                                             Socket socket) {
   const bool is_proxy = options.proxies.Contains(address);
   // The places of a proxy are those of all its clients.
-  const Origin origin = is_proxy ? std::nullopt : options.shared_addresses.OriginOf(address);
+  const Origin origin = is_proxy ? std::nullopt : Origin(options.shared_addresses.BlockOf(address));
   // Before the handshake, whose signature costs far more than what a peer needs to ask for it.
   if (address_connections.Take(origin, 1, Clock::now()) > Clock::duration::zero()) {
     figures->Refuse(Refusal::kTooFast);
@@ -873,8 +1052,7 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Start(Options options, Figures* figu
     const MutexLock lock(state->mutex);
     state->context = std::move(context);
   }
-  SHOAL_ASSIGN_OR_RETURN(state->links,
-                         FrontendLinks::Create(state->options.frontend, &state->io(), figures));
+  SHOAL_RETURN_IF_ERROR(state->UseFrontend(state->options.frontend));
   SHOAL_RETURN_IF_ERROR(state->Start(state->options.address, state->options.threads));
   return std::unique_ptr<Door>(new Door(std::move(state)));
 }
@@ -886,6 +1064,12 @@ absl::Status Door::UseCertificate(const net::Identity& identity) {
   const MutexLock lock(state_->mutex);
   state_->context.swap(context);
   return absl::OkStatus();
+}
+
+absl::Status Door::UseFrontend(const FrontendOptions& frontend) {
+  FrontendOptions options = frontend;
+  options.max_links = state_->options.frontend.max_links;
+  return state_->UseFrontend(options);
 }
 
 uint16_t Door::port() const { return state_->port(); }

@@ -38,15 +38,19 @@ class Door {
     OriginRules origins = {};
     // Their clients' addresses are in X-Forwarded-For.
     AddressRanges proxies = {};
-    // Places (src/net/places.h); the share of connections is one of those to the frontend as well.
+    // Places (src/net/places.h); the share of connections is one of those to the frontend as well,
+    // and of the requests that are with shoal-ohttp.
     // A peer is welcome once the head of its first request is there and asks for what the door has,
     // from a page that may ask.
     size_t max_connections = 3072;
     size_t max_newcomers = 1024;
     uint64_t max_buffered_bytes = 256 << 20;
     net::BlockShares shares = {};
-    // Neither a share nor a rate of an address applies to these.
+    // Each range counts as one, which has these shares and no rate: many clients are behind it. The
+    // share of connections is also what all that comes over shoal-ohttp may have of those to the
+    // frontend.
     AddressRanges shared_addresses = {};
+    net::BlockShares group_shares = {};
     // Limits a minute (DoorConfig::Rates); onions in bytes.
     double connection_requests = 600;
     double address_requests = 3000;
@@ -75,6 +79,10 @@ class Door {
 
   // Cuts all connections and waits for the I/O threads.
   ~Door();
+
+  // Passes requests on to this frontend from now on; those that it has are answered by the one
+  // before. Its `max_links` are not used. INTERNAL: TLS is not available; nothing changes then.
+  absl::Status UseFrontend(const FrontendOptions& frontend);
 
   // Shows this certificate to connections that come from now on. INVALID_ARGUMENT if it does not
   // fit its key; nothing changes then.

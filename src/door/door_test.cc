@@ -1,6 +1,8 @@
 // The door between clients that write their own bytes and a frontend that answers as it is told.
 #include "src/door/door.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -28,7 +30,9 @@
 #include "src/net/testing/raw_tls.h"
 #include "src/net/testing/test_identity.h"
 #include "src/parallel/mutex.h"
+#include "src/wire/client.pb.h"
 #include "src/wire/frame.h"
+#include "src/wire/round.pb.h"
 
 namespace shoal::door {
 namespace {
@@ -121,7 +125,8 @@ class Web {
                                           "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
                                           fields));
   }
-  static constexpr uint8_t kContinuation = 0, kText = 1, kBinary = 2, kClose = 8, kPing = 9;
+  static constexpr uint8_t kContinuation = 0, kText = 1, kBinary = 2, kClose = 8, kPing = 9,
+                           kPong = 10;
   static Bytes Piece(uint8_t opcode, BytesView payload, bool last = true) {
     Bytes bytes = {static_cast<uint8_t>(opcode | (last ? 0x80 : 0))};
     if (payload.size() < 126) {
@@ -165,6 +170,22 @@ class Web {
   std::optional<Bytes> Ask(const Frame& frame) {
     Send(BytesOf(frame));
     return Receive();
+  }
+
+  // The opcode of the next frame, whatever it is; nothing if the connection ends.
+  std::optional<uint8_t> NextOpcode() {
+    if (!ReadTo(2)) return std::nullopt;
+    const uint8_t opcode = read_[0] & 15;
+    const size_t size = 2 + read_[1];
+    EXPECT_LT(read_[1], 126) << "a short frame was expected";
+    if (!ReadTo(size)) return std::nullopt;
+    read_.erase(read_.begin(), read_.begin() + static_cast<ptrdiff_t>(size));
+    return opcode;
+  }
+  // All that comes until the door ends the connection.
+  std::string All() {
+    Ends();
+    return ToString(std::exchange(read_, {}));
   }
 
   bool ReadMore() {
@@ -211,7 +232,7 @@ class DoorTest : public ::testing::Test {
              }},
         [this](Frame request, net::Reply reply) {
           ++asked_;
-          if (request.type == FrameType::kWaitRound) {  // answered when the test says so
+          if (IsHeld(request)) {  // answered when the test says so
             const MutexLock lock(mutex_);
             held_.push_back(std::move(reply));
           } else if (request.type == FrameType::kFetchAnswers) {
@@ -224,6 +245,42 @@ class DoorTest : public ::testing::Test {
         });
     SHOAL_ASSERT_OK(started.status());
     frontend_ = *std::move(started);
+  }
+  // FetchRefresh stands for whatever takes its time. A client that does not wait for a round is
+  // told how it is.
+  static bool IsHeld(const Frame& request) {
+    wire::WaitRoundRequest wait;
+    if (request.type != FrameType::kWaitRound) return request.type == FrameType::kFetchRefresh;
+    return wait.ParseFromString(request.control) &&
+           (wait.round_id().empty() || wait.timeout_ms() > 0);
+  }
+  // A round in this state, for whoever waits.
+  static Frame RoundIn(wire::RoundState state) {
+    wire::WaitRoundResponse response;
+    response.mutable_round()->set_state(state);
+    return wire::MakeFrame(FrameType::kWaitRound, response);
+  }
+  static Bytes Wait(char round, int state, uint32_t timeout_ms) {
+    wire::WaitRoundRequest request;
+    request.set_round_id(std::string(32, round));
+    request.set_state(static_cast<wire::RoundState>(state));
+    request.set_timeout_ms(timeout_ms);
+    return BytesOf(wire::MakeFrame(FrameType::kWaitRound, request));
+  }
+  size_t held() {
+    const MutexLock lock(mutex_);
+    return held_.size();
+  }
+  void AnswerHeld(const Frame& answer) {
+    const MutexLock lock(mutex_);
+    for (net::Reply& reply : held_) reply(answer);
+    held_.clear();
+  }
+  // Waits until it is so.
+  template <typename Condition>
+  static void Await(const Condition& condition) {
+    for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(condition());
   }
   void Start(const std::function<void(Door::Options&)>& change = [](Door::Options&) {}) {
     StartFrontend(frontend_identity_);
@@ -489,6 +546,126 @@ TEST_F(DoorTest, AnAllowedPageIsServed) {
   EXPECT_EQ(socket.Ask(kList), BytesOf(FrameOf(kList.type, "answer to x")));
 }
 
+// Each of these is one request to the door's parser, or to another program on the way, and two to
+// the other: behind a proxy the second would be another client's, or get another client's answer.
+// (All kinds are in src/net/http_rules_test.cc.)
+TEST_F(DoorTest, WhatLeavesInDoubtWhereARequestEndsIsRefused) {
+  Start();
+  const Bytes frame = BytesOf(kList);
+  const std::string length = absl::StrCat("Content-Length: ", frame.size(), "\r\n");
+  const std::string hidden = absl::StrCat(Web::Head("POST /v1/call", length), AsText(frame));
+  const std::string chunk = absl::StrCat("15\r\n", AsText(frame), "\r\n0\r\n\r\n");
+  const auto expect_refused = [&](const std::string& request) {
+    Web web(port());
+    web.Write(absl::StrCat(request, hidden));
+    EXPECT_EQ(web.Read().status, 400) << request;
+    EXPECT_EQ(web.Read().status, 0) << request;
+  };
+  for (const char* fields :
+       {"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: chunked, chunked\r\n",
+        "Transfer-Encoding: identity\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n",
+        "Transfer-Encoding : chunked\r\n", "Transfer-Encoding: xchunked\r\n", "X: y\r\n z\r\n",
+        "Transfer-Encoding:\r\n chunked\r\n", "Content-Length: 0\r\nContent-Length: 0\r\n",
+        "Content-Length: 0, 0\r\n", "Content-Length: +0\r\n", "Content-Length : 0\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n", "Host: other\r\n"}) {
+    for (const char* line : {"POST /v1/call", "OPTIONS /v1/call", "GET /v1/token-challenge"}) {
+      expect_refused(Web::Head(line, fields));
+    }
+  }
+  expect_refused("POST /v1/call HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk);
+  expect_refused(absl::StrCat("POST /v1/call HTTP/1.1\nHost: x\n", length, "\n"));
+  expect_refused(absl::StrCat("POST /v1/call HTTP/1.1\r\n", length, "\r\n"));
+  expect_refused("\r\n");
+  // In a body of chunks.
+  const std::string head = Web::Head("POST /v1/call", "Transfer-Encoding: chunked\r\n");
+  for (const std::string& body :
+       {absl::StrCat("15;x\r\n", AsText(frame), "\r\n0\r\n\r\n"),
+        absl::StrCat("15;x=\"\n\"\r\n", AsText(frame), "\r\n0\r\n\r\n"),
+        absl::StrCat("15\r\n", AsText(frame), "\r\n0;x\r\n\r\n"),
+        absl::StrCat("15 \r\n", AsText(frame), "\r\n0\r\n\r\n"),
+        absl::StrCat("15\r\n", AsText(frame), "xx0\r\n\r\n"),
+        absl::StrCat("+15\r\n", AsText(frame), "\r\n0\r\n\r\n"),
+        absl::StrCat("0x15\r\n", AsText(frame), "\r\n0\r\n\r\n"),
+        absl::StrCat("15\r\n", AsText(frame), "\r\n0\r\nX: y\r\n\r\n"),
+        absl::StrCat("15\r\n", AsText(frame), "\r\n0\r\nContent-Length: 5\r\n\r\n"),
+        absl::StrCat("10000000000000015\r\n", AsText(frame), "\r\n0\r\n\r\n"),
+        absl::StrCat("\r\n", AsText(frame), "\r\n0\r\n\r\n")}) {
+    expect_refused(head + body);
+  }
+  EXPECT_EQ(asked_, 0);
+  // And each is served where there is no doubt.
+  Web web(port());
+  web.Write(absl::StrCat(head, chunk, hidden,
+                         Web::Head("POST /v1/call", "transfer-encoding:CHUNKED\t\r\n"), chunk));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(web.Read().status, 200) << i;
+  EXPECT_EQ(asked_, 3);
+}
+
+// A WebSocket that has a body before it, for whoever reads one.
+TEST_F(DoorTest, AWebSocketBeginsWithoutABody) {
+  Start();
+  for (const char* field : {"Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"}) {
+    Web web(port());
+    EXPECT_EQ(web.Open(field).status, 400) << field;
+    EXPECT_EQ(web.Read().status, 0);
+  }
+}
+
+TEST_F(DoorTest, ATargetMayNameTheDoor) {
+  Start();
+  const Bytes frame = BytesOf(kList);
+  Web web(port());
+  web.Write(Web::Head("POST https://door.example/v1/call?x",
+                      absl::StrCat("Content-Length: ", frame.size(), "\r\n")));
+  web.Write(frame);
+  EXPECT_EQ(web.Read().status, 200);
+  Web socket(port());
+  socket.Write(Web::Head("GET wss://door.example/v1/ws",
+                         "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+                         "Sec-WebSocket-Version: 13\r\n"
+                         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"));
+  EXPECT_EQ(socket.Read().status, 101);
+}
+
+TEST_F(DoorTest, ABodyIsAskedForWhereItsClientWaits) {
+  Start();
+  const Bytes frame = BytesOf(kList);
+  const std::string length = absl::StrCat("Content-Length: ", frame.size(), "\r\n");
+  Web web(port());
+  web.Write(Web::Head("POST /v1/call", length + "Expect: 100-Continue\r\n"));
+  EXPECT_EQ(web.Read().status, 100);
+  web.Write(frame);
+  EXPECT_EQ(web.Read().status, 200);
+  // Not where none comes, where the client does not know of it, and where the answer is no.
+  EXPECT_EQ(web.Ask("OPTIONS /v1/call", "Expect: 100-continue\r\n").status, 204);
+  EXPECT_EQ(web.Ask("POST /v1/call", "Content-Length: 0\r\nExpect: 100-continue\r\n").status, 400);
+  Web old(port());
+  old.Write(absl::StrCat("POST /v1/call HTTP/1.0\r\n", length, "Expect: 100-continue\r\n\r\n"));
+  old.Write(frame);
+  EXPECT_EQ(old.Read().status, 200);
+  EXPECT_EQ(old.Read().status, 0) << "a client of HTTP/1.0 waits for the end";
+  for (const char* line : {"POST /nothing", "PUT /v1/call"}) {
+    Web refused(port());
+    EXPECT_GE(refused.Ask(line, length + "Expect: 100-continue\r\n").status, 400) << line;
+  }
+}
+
+TEST_F(DoorTest, WhatIsNoBodyIsNotSent) {
+  Start();
+  for (const char* line : {"HEAD /", "HEAD /v1/call", "HEAD /v1/ws"}) {
+    Web web(port());
+    web.Write(Web::Head(line));
+    const std::string all = web.All();
+    EXPECT_THAT(all, ::testing::StartsWith("HTTP/1.1 40")) << line;
+    EXPECT_THAT(all, ::testing::EndsWith("\r\n\r\n")) << line;
+    EXPECT_FALSE(absl::StrContains(all, "Content-Length: 0\r\n")) << line;
+  }
+  // RFC 9110: 204 has no length, 405 says which methods there are.
+  Web web(port());
+  EXPECT_FALSE(absl::StrContains(web.Ask("OPTIONS /v1/call").head, "Content-Length"));
+  EXPECT_THAT(web.Ask("GET /v1/call").head, HasSubstr("Allow: POST, OPTIONS\r\n"));
+}
+
 // A body that is not read must not be taken for a request.
 TEST_F(DoorTest, NoRequestHidesInABody) {
   Start();
@@ -723,6 +900,197 @@ TEST_F(DoorTest, AnAddressHasAShareOfWaitingRequests) {
   ExpectServed(kGreedy);
 }
 
+// Of an address that many share, or of a relay's clients: they wait for the same.
+TEST_F(DoorTest, AWaitHoldsNoConnectionToTheFrontend) {
+  constexpr int kWaiters = 64;
+  Start([](Door::Options& options) {
+    options.frontend.max_links = kWaiters;
+    SHOAL_CHECK(options.shared_addresses.Add("127.0.0.7").ok());
+  });
+  std::vector<std::unique_ptr<Web>> waiting;
+  for (int i = 0; i < kWaiters; ++i) {
+    waiting.push_back(std::make_unique<Web>(port(), "127.0.0.7"));
+    if (i % 2 == 0) {
+      ASSERT_EQ(waiting.back()->Open().status, 101);
+    }
+    const Bytes wait = Wait('r', wire::ANSWERED, 60'000 - static_cast<uint32_t>(i));
+    if (i % 2 == 0) {
+      waiting.back()->Send(wait);
+    } else {
+      waiting.back()->Write(
+          Web::Head("POST /v1/call", absl::StrCat("Content-Length: ", wait.size(), "\r\n")));
+      waiting.back()->Write(wait);
+    }
+  }
+  Await([&] { return figures_.requests == kWaiters && held() == 1; });
+  ExpectServed("127.0.0.7");
+  ExpectServed("127.0.0.8");
+  EXPECT_LE(frontend_->connections(), 2u);
+  EXPECT_EQ(asked_, 3);
+  // The frontend's time is up, and those who wait are not told: it is asked again. (It is taken at
+  // its word if it says so at once.)
+  std::this_thread::sleep_for(1200ms);
+  AnswerHeld(RoundIn(wire::SEALED));
+  Await([&] { return held() == 1; });
+  AnswerHeld(RoundIn(wire::CLOSED));
+  const Bytes answer = BytesOf(RoundIn(wire::CLOSED));
+  for (int i = 0; i < kWaiters; ++i) {
+    EXPECT_EQ(i % 2 == 0 ? waiting[i]->Receive() : waiting[i]->Read().body, answer) << i;
+  }
+}
+
+TEST_F(DoorTest, WhoeverWaitsIsAnsweredWhenTheTimeIsUp) {
+  Start();
+  Web patient(port()), hasty(port()), other(port());
+  for (Web* web : {&patient, &hasty, &other}) ASSERT_EQ(web->Open().status, 101);
+  patient.Send(Wait('r', wire::ANSWERED, 60'000));
+  Await([&] { return held() == 1; });
+  other.Send(Wait('r', wire::CLOSED, 60'000));
+  Await([&] { return held() == 2; });
+  hasty.Send(Wait('r', wire::ANSWERED, 300));
+  // How the round is then, which is asked anew.
+  const auto answer = hasty.Receive();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(std::string(AsText(*answer)), HasSubstr("answer to "));
+  EXPECT_EQ(held(), 2u);
+  EXPECT_EQ(asked_, 3);
+  // What is no wish of a client's own is passed on as it is.
+  EXPECT_THAT(std::string(AsText(*hasty.Ask(FrameOf(FrameType::kWaitRound, "\xff")))),
+              HasSubstr("answer to \xff"));
+  // Each state has its own answer, and an error is one.
+  {
+    const MutexLock lock(mutex_);
+    held_[0](RoundIn(wire::ANSWERED));
+    held_[1](absl::NotFoundError("no such round"));
+    held_.clear();
+  }
+  EXPECT_EQ(patient.Receive(), BytesOf(RoundIn(wire::ANSWERED)));
+  EXPECT_THAT(ErrorIn(other.Receive().value_or(Bytes())),
+              shoal::testing::StatusIs(absl::StatusCode::kNotFound, "no such round"));
+}
+
+TEST_F(DoorTest, ASubscriptionLastsForAsLongAsSomebodyWaits) {
+  Start([](Door::Options& options) { options.frontend.max_links = 8; });
+  auto one = std::make_unique<Web>(port());
+  Web two(port());
+  ASSERT_EQ(one->Open().status, 101);
+  ASSERT_EQ(two.Open().status, 101);
+  one->Send(Wait('r', wire::CLOSED, 60'000));
+  two.Send(Wait('r', wire::CLOSED, 60'000));
+  Await([&] { return figures_.requests == 2 && held() == 1; });
+  one.reset();
+  Await([&] { return figures_.web_sockets == 1; });
+  EXPECT_EQ(figures_.frontend_connections, 1u);
+  two.tls().Close();
+  Await([&] { return figures_.frontend_connections == 0; });
+  // There are at most a quarter as many as connections. States that no round reaches are one.
+  std::vector<std::unique_ptr<Web>> waiting;
+  for (const int state : {wire::CLOSED + 2, 100, 1 << 30, int{wire::CLOSED}}) {
+    waiting.push_back(std::make_unique<Web>(port()));
+    ASSERT_EQ(waiting.back()->Open().status, 101);
+    waiting.back()->Send(Wait('r', state, 60'000));
+    Await([&] { return figures_.requests == 2 + waiting.size(); });
+  }
+  Await([&] { return figures_.frontend_connections == 2; });
+  Web one_more(port());
+  EXPECT_EQ(one_more.Post(Wait('s', wire::CLOSED, 60'000)).status, 503);
+  ExpectServed();
+}
+
+TEST_F(DoorTest, AGroupHasAShareOfConnectionsAndOfRequests) {
+  Start([](Door::Options& options) {
+    options.max_connections = 40;
+    options.frontend.max_links = 20;
+    options.shares = {.connections = 50, .newcomers = 50, .buffers = 50};
+    options.group_shares = {.connections = 60, .newcomers = 60, .buffers = 60};
+    SHOAL_CHECK(options.shared_addresses.Add("127.1.0.0/16").ok());
+  });
+  std::vector<std::unique_ptr<Web>> group;
+  for (int i = 0; i < 24; ++i) {
+    group.push_back(std::make_unique<Web>(port(), absl::StrCat("127.1.0.", 1 + i)));
+    ASSERT_EQ(group.back()->Open().status, 101) << i;
+  }
+  EXPECT_EQ(Web(port(), "127.1.9.9").Open().status, 503);
+  ExpectServed("127.0.0.8");
+  for (int i = 0; i < 12; ++i) group[i]->Send(BytesOf(FrameOf(FrameType::kFetchRefresh, "")));
+  Await([&] { return held() == 12; });
+  const auto answer = group[12]->Ask(kList);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(ErrorIn(*answer),
+              shoal::testing::StatusIs(absl::StatusCode::kUnavailable, "too many"));
+  ExpectServed("127.0.0.8");
+}
+
+// A client's library pings while its request waits for a minute, and gives up without an answer.
+TEST_F(DoorTest, APingIsAnsweredWhileARequestWaits) {
+  Start();
+  Web web(port());
+  ASSERT_EQ(web.Open().status, 101);
+  web.Send(Wait('r', wire::ANSWERED, 60'000));
+  Await([&] { return held() == 1; });
+  web.Write(Web::Piece(Web::kPing, {}));
+  EXPECT_EQ(web.NextOpcode(), Web::kPong);
+  // Also behind the next requests, which wait for their turn.
+  for (int i = 0; i < 20; ++i) web.Send(BytesOf(FrameOf(FrameType::kGetStatus, absl::StrCat(i))));
+  web.Write(Web::Piece(Web::kPing, AsBytes("x")));
+  EXPECT_EQ(web.NextOpcode(), Web::kPong);
+  EXPECT_EQ(asked_, 1);
+  AnswerHeld(RoundIn(wire::ANSWERED));
+  EXPECT_EQ(web.Receive(), BytesOf(RoundIn(wire::ANSWERED)));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(web.Receive(),
+              BytesOf(FrameOf(FrameType::kGetStatus, absl::StrCat("answer to ", i))));
+  }
+}
+
+// What a client sends while its request waits is kept, up to a limit; then it waits for itself.
+TEST_F(DoorTest, AClientThatWaitsFillsNoMemory) {
+  Start([](Door::Options& options) { options.connection_requests = 1e6; });
+  Web web(port(), "127.0.0.2");
+  ASSERT_EQ(web.Open().status, 101);
+  web.Send(Wait('r', wire::ANSWERED, 60'000));
+  Await([&] { return held() == 1; });
+  const Bytes onions = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(1 << 20, 'o')));
+  std::atomic<int> sent = 0;
+  std::thread sends([&] {
+    for (int i = 0; i < 16; ++i) {
+      web.Send(onions);
+      ++sent;
+    }
+  });
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LT(sent, 16) << "the systems' buffers hold less";
+  EXPECT_EQ(asked_, 1);
+  ::shutdown(web.tls().descriptor(), SHUT_RDWR);
+  sends.join();
+}
+
+TEST_F(DoorTest, AnotherFrontendTakesTheNextRequests) {
+  Start();
+  Web web(port()), waits(port());
+  EXPECT_EQ(web.Post(BytesOf(kList)).status, 200);
+  ASSERT_EQ(waits.Open().status, 101);
+  waits.Send(Wait('r', wire::ANSWERED, 60'000));
+  Await([&] { return held() == 1; });
+  std::unique_ptr<net::Server> before = std::move(frontend_);
+  const TestIdentity next(7);
+  StartFrontend(next);
+  const int asked = asked_;
+  FrontendOptions where{.address = absl::StrCat("127.0.0.1:", frontend_->port()),
+                        .pin = frontend_identity_.digest()};
+  SHOAL_EXPECT_OK(door_->UseFrontend(where));
+  EXPECT_EQ(web.Post(BytesOf(kList)).status, 503) << "it has another certificate";
+  where.pin = next.digest();
+  SHOAL_EXPECT_OK(door_->UseFrontend(where));
+  ExpectServed();
+  EXPECT_EQ(asked_, asked + 1);
+  // What the one before has is answered.
+  AnswerHeld(RoundIn(wire::ANSWERED));
+  EXPECT_EQ(waits.Receive(), BytesOf(RoundIn(wire::ANSWERED)));
+  before.reset();
+  ExpectServed();
+}
+
 TEST_F(DoorTest, TheWatchdogsProbeComesBack) {
   Start();
   door_->Probe();
@@ -747,6 +1115,9 @@ TEST_F(DoorTest, OnlyAProxyOfTheOperatorNamesClients) {
   EXPECT_EQ(ask(kProxy, "X-Forwarded-For: 192.0.2.9\r\nX-Forwarded-For: 192.0.2.1\r\n"), 429);
   EXPECT_EQ(ask(kProxy, "X-Forwarded-For: 192.0.2.2\r\n"), 200);
   EXPECT_EQ(ask(kProxy, ""), 400);
+  // With its port it is the same client.
+  EXPECT_EQ(ask(kProxy, "X-Forwarded-For: 192.0.2.1:4711\r\n"), 429);
+  EXPECT_EQ(ask(kProxy, "X-Forwarded-For: [2001:db8::1]:4711\r\n"), 200);
   // Nobody else can either.
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(ask("127.0.0.2", absl::StrCat("X-Forwarded-For: 192.0.2.", 100 + i, "\r\n")), 200);
@@ -919,18 +1290,23 @@ TEST_F(TokenDoorTest, TheShareOfAnAddressDoesNotApplyToOnions) {
 }
 
 // A stand-in for shoal-ohttp: what is sealed has a byte 's' before it. A request that begins with
-// 'g' is one for something else.
+// 'g' is one for something else, one with 'k' was sealed for another key.
 class FakeOhttp {
  public:
   explicit FakeOhttp(const std::string& path)
       : acceptor_(io_, boost::asio::local::stream_protocol::endpoint(path)), thread_([this] {
+          std::vector<std::thread> serving;
           for (;;) {
-            boost::asio::local::stream_protocol::socket socket(io_);
+            Socket socket(io_);
             boost::system::error_code error;
             acceptor_.accept(socket, error);
-            if (stopping_ || error) return;
-            Serve(socket, error);
+            if (stopping_ || error) break;
+            serving.emplace_back([socket = std::move(socket)]() mutable {
+              boost::system::error_code failed;
+              Serve(socket, failed);
+            });
           }
+          for (std::thread& one : serving) one.join();
         }) {}
   ~FakeOhttp() {
     stopping_ = true;
@@ -958,7 +1334,8 @@ class FakeOhttp {
     if (request.empty()) return Write(socket, {1}, AsBytes("the keys"), error);
     if (request[0] == 'g') return Write(socket, {1}, AsBytes("s not here"), error);
     if (request[0] != 's') {
-      boost::asio::write(socket, boost::asio::buffer(Bytes{0}), error);
+      const Bytes what = {static_cast<uint8_t>(request[0] == 'k' ? 3 : 0)};
+      boost::asio::write(socket, boost::asio::buffer(what), error);
       return;
     }
     Write(socket, {2, 3, 0, 'a', 'b', 'c'}, BytesView(request).subspan(1), error);
@@ -1018,12 +1395,81 @@ TEST_F(DoorTest, WhatARelayBringsIsOpenedAnsweredAndSealed) {
                                          "at /v1/ws, POST /v1/ohttp, GET /v1/ohttp-keys"));
     EXPECT_EQ(post({'x'}, type).status, 400);
     EXPECT_EQ(post({}, type).status, 400);
+    // RFC 9458, section 5.3.
+    const Response stale = post({'k'}, type);
+    EXPECT_EQ(stale.status, 400);
+    EXPECT_THAT(stale.head, HasSubstr("Content-Type: application/problem+json\r\n"));
+    EXPECT_EQ(AsText(stale.body),
+              "{\"type\":\"https://iana.org/assignments/http-problem-types#ohttp-key\","
+              "\"title\":\"key identifier unknown\"}");
     EXPECT_EQ(post(sealed, "").status, 415);
+    EXPECT_EQ(post(sealed, "Content-Type: message/ohttp-res\r\n").status, 415);
+    EXPECT_EQ(post({'g'}, "Content-Type: Message/OHTTP-Req ; x=y\r\n").status, 200);
+    // The body is asked for here, too.
+    Web waits(port());
+    waits.Write(Web::Head("POST /v1/ohttp",
+                          absl::StrCat(type, "Content-Length: 1\r\n", "Expect: 100-Continue\r\n")));
+    EXPECT_EQ(waits.Read().status, 100);
+    waits.Write("g");
+    EXPECT_EQ(waits.Read().status, 200);
+    // HEAD is GET without the body, and the next request is read as one.
+    Web head(port());
+    head.Write(Web::Head("HEAD /v1/ohttp-keys"));
+    head.Write(Web::Head("HEAD /v1/ohttp-keys", "Connection: close\r\n"));
+    const std::string all = head.All();
+    EXPECT_THAT(all, HasSubstr("Content-Length: 8\r\n"));
+    EXPECT_THAT(all, ::testing::EndsWith("\r\n\r\n"));
+    EXPECT_FALSE(absl::StrContains(all, "the keys"));
+    EXPECT_EQ(post({}, absl::StrCat(type, "X: y\r\n")).status, 400);
     EXPECT_EQ(post(Bytes(5 << 20, 's'), type).status, 413);
     EXPECT_EQ(asked_, 1);
   }
   EXPECT_EQ(post(sealed, type).status, 503);
   EXPECT_EQ(figures_.refusals(Refusal::kNoOhttp), 2u);
+  std::filesystem::remove_all(directory);
+}
+
+// All that come over shoal-ohttp are one group, whichever relays bring them.
+TEST_F(DoorTest, ClientsOfRelaysLeaveTheFrontendToOthers) {
+  char directory[] = "/tmp/door-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const std::string path = absl::StrCat(directory, "/ohttp");
+  Start([&](Door::Options& options) {
+    options.ohttp_socket = path;
+    options.frontend.max_links = 64;
+    options.group_shares.connections = 50;
+    SHOAL_CHECK(options.shared_addresses.Add("127.0.0.7").ok());
+    SHOAL_CHECK(options.shared_addresses.Add("127.0.0.9").ok());
+  });
+  auto ohttp = std::make_unique<FakeOhttp>(path);
+  std::vector<std::unique_ptr<Web>> relayed;
+  const auto send = [&](const Bytes& frame, const std::string& relay) {
+    relayed.push_back(std::make_unique<Web>(port(), relay));
+    relayed.back()->Write(
+        Web::Head("POST /v1/ohttp", absl::StrCat("Content-Type: message/ohttp-req\r\n"
+                                                 "Content-Length: ",
+                                                 1 + frame.size(), "\r\n")));
+    relayed.back()->Write("s");
+    relayed.back()->Write(frame);
+  };
+  for (int i = 0; i < 64; ++i) send(Wait('r', wire::ANSWERED, 60'000), "127.0.0.7");
+  Await([&] { return figures_.requests == 64 && held() == 1; });
+  EXPECT_EQ(figures_.frontend_connections, 1u);
+  ExpectServed("127.0.0.8");
+  // Requests that take their time, of two relays.
+  const Bytes slow = BytesOf(FrameOf(FrameType::kFetchRefresh, ""));
+  for (int i = 0; i < 32; ++i) send(slow, i % 2 == 0 ? "127.0.0.7" : "127.0.0.9");
+  Await([&] { return held() == 33; });
+  send(slow, "127.0.0.9");
+  EXPECT_THAT(std::string(AsText(relayed.back()->Read().body)), ::testing::StartsWith("s503 "));
+  ExpectServed("127.0.0.8");
+  AnswerHeld(RoundIn(wire::ANSWERED));
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(AsText(relayed[i]->Read().body),
+              absl::StrCat("s200 ", AsText(BytesOf(RoundIn(wire::ANSWERED)))));
+  }
+  relayed.clear();
+  ohttp.reset();
   std::filesystem::remove_all(directory);
 }
 

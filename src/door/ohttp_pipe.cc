@@ -15,7 +15,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr uint8_t kRefused = 0, kSealed = 1, kCall = 2;
+constexpr uint8_t kRefused = 0, kSealed = 1, kCall = 2, kOtherKey = 3;
 
 absl::Status Away() {
   return absl::UnavailableError("Oblivious HTTP is not served now; try again later");
@@ -76,7 +76,10 @@ asio::awaitable<absl::StatusOr<OhttpPipe::Opened>> OhttpPipe::Open(const std::st
   Bytes what(1);
   if (!co_await Read(what)) co_return Away();
   if (what[0] == kRefused) {
-    co_return absl::InvalidArgumentError("not a request that the keys of this door open");
+    co_return absl::InvalidArgumentError("not a request that is taken over Oblivious HTTP");
+  }
+  if (what[0] == kOtherKey) {
+    co_return absl::NotFoundError("not a request that the keys of this door open");
   }
   Opened opened;
   if (what[0] == kSealed) {

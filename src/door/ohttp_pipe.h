@@ -33,7 +33,7 @@ class OhttpPipe {
     std::string authorization;
     Bytes frame;
   };
-  // INVALID_ARGUMENT: no request that the keys open. UNAVAILABLE as above.
+  // NOT_FOUND: sealed for another key. INVALID_ARGUMENT: no request. UNAVAILABLE as above.
   boost::asio::awaitable<absl::StatusOr<Opened>> Open(const std::string& path, BytesView request);
   // Seals the answer to the request that was opened. `challenges` may be empty.
   boost::asio::awaitable<absl::StatusOr<Bytes>> Seal(uint16_t status, absl::string_view challenges,

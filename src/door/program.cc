@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -20,16 +21,17 @@
 #include "src/base/status_macros.h"
 #include "src/door/config.h"
 #include "src/door/door.h"
+#include "src/door/health.h"
 #include "src/door/spent_tokens.h"
 #include "src/door/tokens.h"
 #include "src/net/connection.h"
 #include "src/net/page_server.h"
+#include "src/parallel/mutex.h"
 #include "src/roster/roster.h"
 #include "src/shoald/log.h"
 #include "src/shoald/notify.h"
 #include "src/shoald/start_check.h"
 #include "src/wire/frame.h"
-#include "src/wire/text.h"
 
 namespace shoal::door {
 namespace {
@@ -43,41 +45,86 @@ has no key of the party and reads no message; what it sees is what the frontend 
 sealed, with the addresses of clients. It sets limits for each address by itself, as to
 the frontend all its clients are one. Logs go to standard error and name no client.
 SIGINT and SIGTERM end the process; clients ask again elsewhere, or later. SIGHUP reads
-the certificate again, which also happens within a minute of a change of its files; open
-connections stay.
+the roster, the pins and the certificate again, the last of which also happens within a
+minute of a change of its files; open connections stay, and what cannot be trusted
+changes nothing.
 Exit codes: 0 ended in good order, 1 failed, 2 wrong usage, 3 the roster cannot be
 trusted.
 )";
 constexpr char kExamples[] =
     R"(  shoal-door --config door.textproto            run the door
   shoal-door --config door.textproto --check    would a start be refused? says why, and exits
+  shoal-door --config door.textproto --check-files    the same of its files, beside a door that runs
   shoal-door --config door.textproto --begin-keys    take new issuers' tokens, after a restart
 )";
 
 // How often the files of the certificate are looked at.
 constexpr std::chrono::seconds kLookAgain(30);
+// How long the frontend has to take a connection, and to answer. It is asked again after a pause.
 constexpr std::chrono::milliseconds kProbeTimeout(3'000);
+constexpr std::chrono::milliseconds kProbePause(5'000);
+constexpr std::chrono::milliseconds kProbeLasts = kProbePause + 3 * kProbeTimeout;
 
-absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now_s) {
-  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
-                         roster::PinnedParties::Read(config.pinned_parties_file()));
-  wire::SignedRoster signed_roster;
-  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
-  auto roster = roster::Roster::Verify(signed_roster, pinned, now_s);
-  if (!roster.ok()) return Annotate(roster.status(), config.roster_file());
-  return roster;
-}
-
-// Whether the frontend answers.
-absl::Status Probe(const FrontendOptions& frontend) {
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<net::Connection> connection,
-      net::Connection::Connect(
-          {.address = frontend.address, .pin = frontend.pin, .connect_timeout = kProbeTimeout}));
+// Whether the frontend answers. Ends soon after `stops` has become true.
+absl::Status Probe(const FrontendOptions& frontend, const std::function<bool()>& stops = nullptr) {
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::Connection> connection,
+                         net::Connection::Connect({.address = frontend.address,
+                                                   .pin = frontend.pin,
+                                                   .connect_timeout = kProbeTimeout,
+                                                   .cancelled = stops}));
   return connection
       ->Call({.type = wire::FrameType::kListRounds, .control = {}, .bulk = {}},
              {.control_bytes = wire::kMaxClientControlBytes, .bulk_bytes = 0}, kProbeTimeout)
       .status();
+}
+
+// The frontend that the roster in force describes. Thread-safe.
+class FrontendInForce {
+ public:
+  explicit FrontendInForce(FrontendOptions frontend) : frontend_(std::move(frontend)) {}
+
+  FrontendOptions Get() const {
+    const MutexLock lock(mutex_);
+    return frontend_;
+  }
+  void Set(const FrontendOptions& frontend) {
+    const MutexLock lock(mutex_);
+    frontend_ = frontend;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  FrontendOptions frontend_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Reads roster and pins again. An error leaves all as it was.
+absl::Status FollowRoster(const DoorConfig& config, const Clock& clock, roster::Roster& roster,
+                          FrontendInForce& frontend, Door& door) {
+  SHOAL_ASSIGN_OR_RETURN(const roster::Roster next, ReadRoster(config, clock.NowSeconds()));
+  SHOAL_RETURN_IF_ERROR(CheckSuccessor(roster, next));
+  const FrontendOptions before = frontend.Get(), now = OptionsFrom(config, next).frontend;
+  if (now.address != before.address || now.pin != before.pin) {
+    SHOAL_RETURN_IF_ERROR(door.UseFrontend(now));
+    frontend.Set(now);
+    spdlog::info("passes requests to {} from now on", now.address);
+  }
+  if (next.epoch() != roster.epoch())
+    spdlog::info("the roster of epoch {} is in force", next.epoch());
+  roster = next;
+  return absl::OkStatus();
+}
+
+// What the pages of the door's operator show.
+net::Page PageAt(absl::string_view path, const Figures& figures, uint64_t certificate_expires_s,
+                 uint64_t now_s, const Health& health) {
+  if (path == "/metrics") {
+    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = figures.Page(certificate_expires_s, now_s)};
+  }
+  if (path != "/healthz") return {.status = 404, .body = "there are /metrics and /healthz\n"};
+  const absl::Status well = health.Last();
+  if (well.ok()) return {.body = "ok\n"};
+  return {.status = 503, .body = absl::StrCat(well.message(), "\n")};
 }
 
 std::string PagesAddress(const DoorConfig& config) {
@@ -136,48 +183,51 @@ absl::Status Check(const DoorConfig& config, const Door::Options& options) {
   return findings.Summary();
 }
 
-absl::Status Serve(const DoorConfig& config, bool checks, const sigset_t& signals,
+// What a start does.
+enum class Start { kServe, kCheck, kCheckFiles };
+
+absl::Status Serve(const DoorConfig& config, Start start, const sigset_t& signals,
                    const Clock& clock, const shoald::Notifier& notifier, shoald::Log& log) {
-  SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(config, clock.NowSeconds()));
+  SHOAL_ASSIGN_OR_RETURN(roster::Roster roster, ReadRoster(config, clock.NowSeconds()));
   SHOAL_ASSIGN_OR_RETURN(Certificate certificate, Certificate::Read(config, clock.NowSeconds()));
   Door::Options options = OptionsFrom(config, roster);
   std::optional<TokenRules> tokens;
   std::unique_ptr<SpentTokens> spent;
   if (config.has_tokens()) {
     SHOAL_ASSIGN_OR_RETURN(tokens, ReadTokenRules(config));
+  }
+  if (start == Start::kCheckFiles) return absl::OkStatus();
+  if (tokens.has_value()) {
     SHOAL_ASSIGN_OR_RETURN(spent,
                            SpentTokens::Open(config.tokens().state_directory(), tokens->key_ids(),
                                              config.tokens().max_spent()));
     options.tokens = &*tokens;
     options.spent = spent.get();
   }
-  if (checks) return Check(config, options);
+  if (start == Start::kCheck) return Check(config, options);
   TakeDescriptors(options.max_connections + options.max_newcomers + options.frontend.max_links);
   options.identity = certificate.identity();
-  const FrontendOptions frontend = options.frontend;
+  FrontendInForce frontend(options.frontend);
 
   Figures figures;
   std::atomic<uint64_t> expires_s = certificate.expires_s();
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Door> door,
                          Door::Start(std::move(options), &figures));
+  std::unique_ptr<Health> health;
   std::unique_ptr<net::PageServer> pages;
   if (config.has_monitoring()) {
+    health = std::make_unique<Health>(
+        [&](const std::function<bool()>& stops) { return Probe(frontend.Get(), stops); },
+        kProbePause, kProbeLasts);
     SHOAL_ASSIGN_OR_RETURN(
-        pages, net::PageServer::Start(
-                   {.address = PagesAddress(config)}, [&](absl::string_view path) -> net::Page {
-                     if (path == "/metrics") {
-                       return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                               .body = figures.Page(expires_s, clock.NowSeconds())};
-                     }
-                     if (path != "/healthz") return {.status = 404, .body = "no such page\n"};
-                     const absl::Status well = Probe(frontend);
-                     if (well.ok()) return {.body = "ok\n"};
-                     return {.status = 503, .body = absl::StrCat(well.message(), "\n")};
-                   }));
+        pages,
+        net::PageServer::Start({.address = PagesAddress(config)}, [&](absl::string_view path) {
+          return PageAt(path, figures, expires_s, clock.NowSeconds(), *health);
+        }));
     spdlog::info("/metrics and /healthz are at {}", PagesAddress(config));
   }
   spdlog::info("the door of {} listens on {}, and passes requests to {}", roster.deployment(),
-               config.listen_address(), frontend.address);
+               config.listen_address(), frontend.Get().address);
   const shoald::Watchdog watchdog(&notifier, [&] { door->Probe(); });
   notifier.Ready("in service");
   for (;;) {
@@ -186,6 +236,10 @@ absl::Status Serve(const DoorConfig& config, bool checks, const sigset_t& signal
     if (signal_number == SIGHUP) {
       log.TellCounts();
       notifier.Reloading();
+      const absl::Status followed = FollowRoster(config, clock, roster, frontend, *door);
+      if (!followed.ok()) {
+        spdlog::error("the roster in force stays: {}", followed.ToString());
+      }
     }
     absl::StatusOr<Certificate> read = Certificate::Read(config, clock.NowSeconds());
     absl::Status taken = read.status();
@@ -234,7 +288,10 @@ absl::Status Run(const cli::Values& values, std::ostream& out) {
   const SystemClock clock;
   shoald::Log log(/*party=*/1, std::nullopt, json_log, &clock);
   const shoald::Notifier notifier = shoald::Notifier::FromEnvironment();
-  return Serve(config, values.count("check") > 0, signals, clock, notifier, log);
+  const Start start = values.count("check-files") > 0 ? Start::kCheckFiles
+                      : values.count("check") > 0     ? Start::kCheck
+                                                      : Start::kServe;
+  return Serve(config, start, signals, clock, notifier, log);
 }
 
 }  // namespace
@@ -251,6 +308,9 @@ cli::Command DoorCommand() {
                                   "the door's configuration (text-format protobuf)")(
                 "check",
                 "check all that a start checks, and whether the frontend answers; and exit")(
+                "check-files",
+                "check the files that it reads, without its state, ports and the frontend; and "
+                "exit")(
                 "begin-keys",
                 "begin the issuers' keys that are new: make the records of what is spent under "
                 "them; "

@@ -20,7 +20,7 @@ Clock::duration Bucket::Take(double cost, double per_minute, Clock::time_point n
 }
 
 Clock::duration AddressRates::Take(const Origin& origin, double cost, Clock::time_point now) {
-  if (!origin.has_value()) return Clock::duration::zero();
+  if (!origin.has_value() || origin->is_shared()) return Clock::duration::zero();
   const MutexLock lock(mutex_);
   if (buckets_.size() >= sweep_at_) {
     absl::erase_if(buckets_, [now](const auto& entry) { return entry.second.IsFull(now); });

@@ -32,7 +32,7 @@ class AddressRates {
  public:
   explicit AddressRates(double per_minute) : per_minute_(per_minute) {}
 
-  // As Bucket::Take. An address that many share has no bucket: zero.
+  // As Bucket::Take. Addresses that many share have no bucket: zero.
   Bucket::Clock::duration Take(const Origin& origin, double cost, Bucket::Clock::time_point now)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -5,8 +5,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "boost/asio/ip/address.hpp"
 #include "src/base/status_macros.h"
 
@@ -20,6 +22,7 @@ using wire::FrameType;
 constexpr uint32_t kMaxShortBytes = 4096;
 
 std::optional<IpAddress> ParseAddress(absl::string_view text) {
+  if (absl::StrContains(text, '\0')) return std::nullopt;  // where the system takes its end to be
   boost::system::error_code error;
   const auto address = boost::asio::ip::make_address(std::string(text), error);
   if (error) return std::nullopt;
@@ -28,17 +31,66 @@ std::optional<IpAddress> ParseAddress(absl::string_view text) {
   return address.to_v6().to_bytes();
 }
 
-// Whether a browser would write it so in the header Origin.
+// 1 to 65535, without zeros before it.
+bool IsPort(absl::string_view text) {
+  uint32_t port = 0;
+  return !text.empty() && text.size() <= 5 && text[0] != '0' &&
+         std::ranges::all_of(text, absl::ascii_isdigit) && absl::SimpleAtoi(text, &port) &&
+         port <= 65535;
+}
+
+// An address as proxies write it in X-Forwarded-For: alone, or with a port; in brackets if it is of
+// IPv6 and has one.
+std::optional<IpAddress> ParseHop(absl::string_view text) {
+  if (absl::ConsumePrefix(&text, "[")) {
+    const size_t end = text.find(']');
+    if (end == absl::string_view::npos) return std::nullopt;
+    const absl::string_view host = text.substr(0, end), after = text.substr(end + 1);
+    if (!after.empty() && (after[0] != ':' || !IsPort(after.substr(1)))) return std::nullopt;
+    return absl::StrContains(host, ':') ? ParseAddress(host) : std::nullopt;
+  }
+  const size_t colon = text.find(':');
+  if (colon != absl::string_view::npos && colon == text.rfind(':')) {
+    if (!IsPort(text.substr(colon + 1))) return std::nullopt;
+    text = text.substr(0, colon);
+  }
+  return ParseAddress(text);
+}
+
+// A host as browsers write it. That of another scheme than HTTP's, as of extensions, is opaque: it
+// keeps its case (URL standard, section 3.5).
+bool IsHost(absl::string_view host, bool is_opaque) {
+  if (absl::ConsumePrefix(&host, "[")) {
+    return absl::ConsumeSuffix(&host, "]") && absl::StrContains(host, ':') &&
+           !absl::StrContains(host, '.') && std::ranges::none_of(host, absl::ascii_isupper) &&
+           ParseAddress(host).has_value();
+  }
+  return !host.empty() && std::ranges::all_of(host, [is_opaque](unsigned char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-' || c == '.' || c == '_' ||
+           (is_opaque && (absl::ascii_isupper(c) || c == '~' || c == '%'));
+  });
+}
+
+// Whether a browser, one of its extensions or a web view would write it so in the header Origin.
 bool IsOrigin(absl::string_view text) {
   const size_t end = text.find("://");
   if (end == absl::string_view::npos) return false;
-  const absl::string_view scheme = text.substr(0, end), rest = text.substr(end + 3);
-  if (scheme != "https" && scheme != "http") return false;
-  if (rest.empty() || absl::EndsWith(rest, scheme == "https" ? ":443" : ":80")) return false;
-  return std::ranges::all_of(rest, [](unsigned char c) {
-    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-' || c == '.' || c == ':' ||
-           c == '[' || c == ']';
-  });
+  const absl::string_view scheme = text.substr(0, end);
+  absl::string_view host = text.substr(end + 3);
+  if (scheme.empty() || !absl::ascii_islower(static_cast<unsigned char>(scheme[0])) ||
+      !std::ranges::all_of(scheme, [](unsigned char c) {
+        return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '+' || c == '-' || c == '.';
+      })) {
+    return false;
+  }
+  const size_t colon = host.rfind(':');
+  if (colon != absl::string_view::npos && !absl::EndsWith(host, "]")) {
+    const absl::string_view port = host.substr(colon + 1);
+    if (!IsPort(port)) return false;
+    if ((scheme == "https" && port == "443") || (scheme == "http" && port == "80")) return false;
+    host = host.substr(0, colon);
+  }
+  return IsHost(host, /*is_opaque=*/scheme != "https" && scheme != "http");
 }
 
 }  // namespace
@@ -119,8 +171,10 @@ absl::StatusOr<OriginRules> OriginRules::Create(std::span<const std::string> all
     } else {
       return absl::InvalidArgumentError(absl::StrCat(
           "'", origin,
-          "': expected \"*\", or an origin as browsers write it, such as \"https://example.org\": "
-          "in lower case, without a path, and without the scheme's usual port"));
+          "': expected \"*\", or an origin as browsers write it, such as \"https://example.org\" "
+          "or "
+          "\"moz-extension://ID\": in lower case, without a path, and without the scheme's usual "
+          "port"));
     }
   }
   return rules;
@@ -129,7 +183,7 @@ absl::StatusOr<OriginRules> OriginRules::Create(std::span<const std::string> all
 std::optional<IpAddress> ForwardedAddress(absl::string_view header, const AddressRanges& proxies) {
   const std::vector<absl::string_view> hops = absl::StrSplit(header, ',');
   for (auto hop = hops.rbegin(); hop != hops.rend(); ++hop) {
-    const std::optional<IpAddress> address = ParseAddress(absl::StripAsciiWhitespace(*hop));
+    const std::optional<IpAddress> address = ParseHop(absl::StripAsciiWhitespace(*hop));
     if (!address.has_value()) return std::nullopt;
     if (!proxies.Contains(*address)) return address;
   }

@@ -55,8 +55,9 @@ class Message {
 class OriginRules {
  public:
   OriginRules() = default;
-  // INVALID_ARGUMENT for anything but "*" and origins as browsers write them: scheme and host in
-  // lower case, no path, no port that is the scheme's own.
+  // INVALID_ARGUMENT for anything but "*" and origins as browsers write them: scheme://host, with
+  // any scheme; scheme and host in lower case, no path, no port that is the scheme's own. The host
+  // of another scheme than HTTP's keeps its case.
   static absl::StatusOr<OriginRules> Create(std::span<const std::string> allowed);
 
   // `origin` is the header of that name.
@@ -70,8 +71,9 @@ class OriginRules {
 };
 
 // Where a request comes from that came over one or more of the operator's own proxies: the last
-// address in X-Forwarded-For that is none of a proxy. `header` has the values of all fields of that
-// name, joined by commas. Nothing, if there is no such address, or what stands in its place is
+// address in X-Forwarded-For that is none of a proxy, with or without a port ("192.0.2.7:4711",
+// "[2001:db8::1]:4711"). `header` has the values of all fields of that name, joined by commas.
+// Nothing, if there is no such address, or what stands in its place is
 // none: what a client wrote there itself stands before it and is not looked at.
 std::optional<IpAddress> ForwardedAddress(absl::string_view header, const AddressRanges& proxies);
 

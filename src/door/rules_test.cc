@@ -108,11 +108,63 @@ TEST(OriginRulesTest, OnlyListedPagesMayAsk) {
   EXPECT_TRUE(all.Allow("https://page.example.org"));
 }
 
+// As browsers, their extensions and web views of apps send them.
+TEST(OriginRulesTest, AnOriginHasAnyScheme) {
+  const std::vector<std::string> allowed = {
+      "http://localhost:8000",
+      "http://[::1]:8000",
+      "https://[2001:db8::1]",
+      "chrome-extension://abcdefghijklmnopabcdefghijklmnop",
+      "moz-extension://8c9a3c3e-9f0c-4a5c-8d0e-0123456789ab",
+      "safari-web-extension://8C9A3C3E-9F0C-4A5C-8D0E-0123456789AB",
+      "capacitor://localhost",
+      "ionic://localhost:8100",
+      "tauri://localhost",
+      "app://.",
+      "ms-appx-web://4711.app_x~y",
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const OriginRules rules, OriginRules::Create(allowed));
+  for (const std::string& origin : allowed) EXPECT_TRUE(rules.Allow(origin)) << origin;
+  for (const char* other :
+       {"chrome-extension://abcdefghijklmnopabcdefghijklmnoq", "capacitor://localhost:80",
+        "moz-extension://8C9A3C3E-9F0C-4A5C-8D0E-0123456789AB", "tauri://", "tauri", "null"}) {
+    EXPECT_FALSE(rules.Allow(other)) << other;
+  }
+}
+
 TEST(OriginRulesTest, WhatNoBrowserWouldSendIsRefused) {
-  for (const char* text :
-       {"", "page.example.org", "https://", "https://page.example.org/",
-        "https://page.example.org:443", "http://page.example.org:80", "https://Page.example.org",
-        "ftp://page.example.org", "https://*", "null"}) {
+  for (const char* text : {"",
+                           "page.example.org",
+                           "https://",
+                           "https://page.example.org/",
+                           "https://page.example.org:443",
+                           "http://page.example.org:80",
+                           "https://Page.example.org",
+                           "https://*",
+                           "null",
+                           "https://page.example.org:",
+                           "https://page.example.org:0",
+                           "https://page.example.org:08443",
+                           "https://page.example.org:65536",
+                           "https://page:8443:8443",
+                           "https://:8443",
+                           "https://[::1",
+                           "https://[::1]x",
+                           "https://[::1]:",
+                           "https://[127.0.0.1]",
+                           "https://[::FFFF]",
+                           "https://a b",
+                           "https://user@page.example.org",
+                           "https://page.example.org?x",
+                           "https://page.example.org#x",
+                           "HTTPS://page.example.org",
+                           "1tauri://localhost",
+                           "tauri://local/host",
+                           "tauri://",
+                           "ta uri://localhost",
+                           "://localhost",
+                           "tauri://localhost,x",
+                           "file:///"}) {
     const std::vector<std::string> allowed = {text};
     EXPECT_THAT(OriginRules::Create(allowed).status(), StatusIs(kInvalid, "expected")) << text;
   }
@@ -127,9 +179,50 @@ TEST(ForwardedAddressTest, IsTheLastThatIsNoProxys) {
   // What the client itself wrote is in front.
   EXPECT_EQ(ForwardedAddress("198.51.100.1, nonsense, 192.0.2.7,10.1.2.3", proxies), client);
   EXPECT_EQ(ForwardedAddress("::ffff:192.0.2.7", proxies), client);
-  for (const char* none : {"", "10.1.2.3", "192.0.2.7,", "192.0.2.7:80", "unknown", "fe80::1%1"}) {
+  for (const char* none : {"", "10.1.2.3", "192.0.2.7,", "unknown", "fe80::1%1"}) {
     EXPECT_EQ(ForwardedAddress(none, proxies), std::nullopt) << none;
   }
+}
+
+TEST(ForwardedAddressTest, AnAddressMayHaveItsPort) {
+  AddressRanges proxies;
+  SHOAL_ASSERT_OK(proxies.Add("10.0.0.0/8"));
+  SHOAL_ASSERT_OK(proxies.Add("2001:db8:1::/48"));
+  const auto client = ForwardedAddress("2001:db8::7", proxies);
+  ASSERT_TRUE(client.has_value());
+  for (const char* text : {"[2001:db8::7]", "[2001:db8::7]:4711", "1.1.1.1, [2001:db8::7]:1",
+                           "[2001:db8::7]:65535 , 10.1.2.3:4711,[2001:db8:1::1]:80"}) {
+    EXPECT_EQ(ForwardedAddress(text, proxies), client) << text;
+  }
+  for (const char* text :
+       {"192.0.2.7:4711", "192.0.2.7:80, 10.0.0.1:1", "[::ffff:192.0.2.7]:4711"}) {
+    EXPECT_EQ(ForwardedAddress(text, proxies), MappedIpv4({192, 0, 2, 7})) << text;
+  }
+  // Without brackets it is an address alone.
+  EXPECT_NE(ForwardedAddress("2001:db8::7:4711", proxies), client);
+  for (const absl::string_view none : {"192.0.2.7:",
+                                       "192.0.2.7:0",
+                                       "192.0.2.7:65536",
+                                       "192.0.2.7:080",
+                                       "192.0.2.7:4711:1",
+                                       "192.0.2.7:+80",
+                                       "192.0.2.7:80x",
+                                       "[192.0.2.7]",
+                                       "[192.0.2.7]:80",
+                                       "[2001:db8::7",
+                                       "[]",
+                                       "[2001:db8::7]:",
+                                       "[2001:db8::7]4711",
+                                       "[2001:db8::7]:x",
+                                       "2001:db8::7]",
+                                       "[[2001:db8::7]]",
+                                       "[fe80::1%1]:80",
+                                       ":80",
+                                       "unknown:80",
+                                       "unix:"}) {
+    EXPECT_EQ(ForwardedAddress(none, proxies), std::nullopt) << none;
+  }
+  EXPECT_EQ(ForwardedAddress(absl::string_view("192.0.2.7\0x", 11), proxies), std::nullopt);
 }
 
 TEST(BucketTest, HoldsAMinutesWorthAndFillsEvenly) {
@@ -157,7 +250,12 @@ TEST(AddressRatesTest, EachAddressHasItsOwn) {
   EXPECT_EQ(rates.Take(one, 2, now), 0s);
   EXPECT_EQ(rates.Take(one, 1, now), 30s);
   EXPECT_EQ(rates.Take(two, 2, now), 0s);
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(rates.Take(std::nullopt, 2, now), 0s);
+  AddressRanges groups;
+  SHOAL_ASSERT_OK(groups.Add("198.51.100.0/24"));
+  const Origin group = groups.BlockOf(MappedIpv4({198, 51, 100, 1}));
+  for (const Origin& many : {Origin(), group}) {
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(rates.Take(many, 2, now), 0s);
+  }
 }
 
 TEST(AddressRatesTest, FullOnesAreForgotten) {

@@ -1,10 +1,13 @@
-// HTTP/1.1 over a WebStream, as Beast's own operations read and write it. Those are templates of
-// the body, of the stream and of what is called at the end; these are compiled once (http.cc).
+// HTTP/1.1 over a WebStream. Beast parses it, after its head has passed CheckHead (http_rules.h).
+// Beast's own operations are templates of the body, of the stream and of what is called at the end;
+// these are compiled once (http.cc).
 #ifndef SHOAL_SRC_NET_HTTP_H_
 #define SHOAL_SRC_NET_HTTP_H_
 
+#include <cstddef>
 #include <string>
 
+#include "absl/status/status.h"
 #include "boost/asio/awaitable.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "boost/beast/http/basic_parser.hpp"
@@ -13,12 +16,16 @@
 
 namespace shoal::net {
 
-// As boost::beast::http::async_read_header and async_read, with the same errors: a request's head,
-// or what is left of a request. `buffer` has what was read and not yet parsed.
-boost::asio::awaitable<boost::system::error_code> ReadHead(
+// Reads a request's head, of `most_bytes` at most. `buffer` takes what is read and not yet parsed,
+// and has room for more than a head. UNAVAILABLE: the connection has ended, or failed.
+// INVALID_ARGUMENT: what came is no HTTP, or leaves in doubt where the request ends.
+// RESOURCE_EXHAUSTED: the head, or the body that it announces, is longer than the parser's limit.
+boost::asio::awaitable<absl::Status> ReadHead(
     WebStream& stream, boost::beast::flat_buffer& buffer,
-    boost::beast::http::basic_parser</*isRequest=*/true>& parser);
-boost::asio::awaitable<boost::system::error_code> ReadRequest(
+    boost::beast::http::basic_parser</*isRequest=*/true>& parser, size_t most_bytes);
+// Reads what is left of a request after its head, as boost::beast::http::async_read does and with
+// the same errors.
+boost::asio::awaitable<boost::system::error_code> ReadBody(
     WebStream& stream, boost::beast::flat_buffer& buffer,
     boost::beast::http::basic_parser</*isRequest=*/true>& parser);
 

@@ -15,6 +15,7 @@
 #include "src/base/status_macros.h"
 #include "src/net/await.h"
 #include "src/net/http.h"
+#include "src/net/http_rules.h"
 #include "src/net/listen.h"
 #include "src/net/web_stream.h"
 
@@ -97,14 +98,15 @@ asio::awaitable<void> PageServer::State::Serve(tcp::socket socket) {
 }
 
 asio::awaitable<void> PageServer::State::Exchange(PageConnection& connection) {
-  beast::flat_buffer buffer(kMaxRequestBytes);
+  beast::flat_buffer buffer(2 * kMaxRequestBytes);
   http::request_parser<http::empty_body> parser;
   parser.header_limit(kMaxRequestBytes);
   parser.body_limit(0);
-  const auto error = co_await ReadRequest(connection.stream, buffer, parser);
-  if (connection.late || error == http::error::end_of_stream) co_return;
-  const Page page =
-      error ? Refusal(http::status::bad_request, error.message()) : PageFor(parser.get());
+  absl::Status read = co_await ReadHead(connection.stream, buffer, parser, kMaxRequestBytes);
+  if (connection.late || absl::IsUnavailable(read)) co_return;
+  if (read.ok() && !parser.is_done()) read = absl::InvalidArgumentError("no body belongs here");
+  const Page page = read.ok() ? PageFor(parser.get())
+                              : Refusal(http::status::bad_request, std::string(read.message()));
   http::response<http::empty_body> response;
   response.version(11);
   response.result(page.status);
@@ -113,7 +115,7 @@ asio::awaitable<void> PageServer::State::Exchange(PageConnection& connection) {
   response.keep_alive(false);
   // Of the body that GET would get.
   response.content_length(page.body.size());
-  const bool head_alone = !error && parser.get().method() == http::verb::head;
+  const bool head_alone = read.ok() && parser.get().method() == http::verb::head;
   const std::string head = HeadOf(response);
   const BytesView body = head_alone ? BytesView() : AsBytes(page.body);
   // Whoever does not take it has hung up.
@@ -126,8 +128,7 @@ Page PageServer::State::PageFor(const http::request<http::empty_body>& request) 
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
     return Refusal(http::status::method_not_allowed, "only GET and HEAD");
   }
-  const absl::string_view target(request.target().data(), request.target().size());
-  return handler(target.substr(0, target.find('?')));
+  return handler(PathOf({request.target().data(), request.target().size()}));
 }
 
 PageServer::PageServer(std::unique_ptr<State> state) : state_(std::move(state)) {}

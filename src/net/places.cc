@@ -46,7 +46,7 @@ absl::Status Places::Place::Welcome() {
   }
   Taken* const block = places_->OfBlock(origin_);
   if (block != nullptr &&
-      block->connections >= ShareOf(limits.connections, limits.shares.connections)) {
+      block->connections >= ShareOf(limits.connections, places_->SharesOf(*origin_).connections)) {
     return absl::UnavailableError(
         absl::StrCat("too many connections of ", origin_->ToString(), " at once; try again later"));
   }
@@ -69,7 +69,8 @@ bool Places::Place::Claim(uint64_t bytes, Room room) {
   const uint64_t kept = room == Room::kReserve ? 0 : limits.reserved_bytes;
   if (!fits(places_->all_.buffer_bytes, limits.buffer_bytes - kept)) return false;
   if (Taken* const block = places_->OfBlock(origin_)) {
-    if (!fits(block->buffer_bytes, BytesOf(limits.buffer_bytes, limits.shares.buffers))) {
+    const uint32_t share = places_->SharesOf(*origin_).buffers;
+    if (!fits(block->buffer_bytes, BytesOf(limits.buffer_bytes, share))) {
       return false;
     }
     block->buffer_bytes += bytes;
@@ -92,7 +93,7 @@ Places::Arrival Places::Arrive(uint64_t number, const Origin& origin) {
   std::optional<uint64_t> evicted;
   Taken* const block = OfBlock(origin);
   if (block != nullptr &&
-      block->newcomers.size() >= ShareOf(limits_.newcomers, limits_.shares.newcomers)) {
+      block->newcomers.size() >= ShareOf(limits_.newcomers, SharesOf(*origin).newcomers)) {
     evicted = *block->newcomers.begin();
   } else if (all_.newcomers.size() >= limits_.newcomers) {
     evicted = *all_.newcomers.begin();

@@ -38,6 +38,7 @@ class Places {
     uint64_t buffer_bytes;
     uint64_t reserved_bytes;  // of buffer_bytes, for requests that keep a server controllable
     BlockShares shares;
+    BlockShares group_shares = {};  // of a block that many share
   };
   enum class Room { kGeneral, kReserve };
 
@@ -86,6 +87,9 @@ class Places {
     size_t connections = 0;
     uint64_t buffer_bytes = 0;
   };
+  BlockShares SharesOf(const AddressBlock& block) const {
+    return block.is_shared() ? limits_.group_shares : limits_.shares;
+  }
   // Null for an address that no share applies to.
   Taken* OfBlock(const Origin& origin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const Origin& origin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

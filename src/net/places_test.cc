@@ -119,6 +119,26 @@ TEST_F(PlacesTest, NoShareAppliesToAnAddressThatManyShare) {
   EXPECT_FALSE(held_.front().Claim(1, Room::kGeneral));
 }
 
+TEST_F(PlacesTest, AGroupHasAShareOfItsOwn) {
+  Places::Limits limits = Quarters();
+  limits.group_shares = {.connections = 50, .newcomers = 50, .buffers = 50};
+  Start(limits);
+  AddressRanges groups;
+  SHOAL_EXPECT_OK(groups.Add("198.51.100.0/24"));
+  const auto of = [&](uint8_t last) -> Origin {
+    return groups.BlockOf(MappedIpv4({198, 51, 100, last}));
+  };
+  for (uint8_t i = 0; i < 20; ++i) SHOAL_EXPECT_OK(ArriveWelcome(of(i)));
+  EXPECT_THAT(ArriveWelcome(of(100)), StatusIs(kUnavailable, "of 198.51.100.0/24 at once"));
+  EXPECT_TRUE(held_[0].Claim(500, Room::kGeneral));
+  EXPECT_FALSE(held_[1].Claim(1, Room::kGeneral));
+  for (int i = 0; i < 10; ++i) SHOAL_EXPECT_OK(ArriveWelcome(From(1)));
+  EXPECT_TRUE(held_.back().Claim(250, Room::kGeneral));
+  held_.clear();
+  ArriveTimes(20, of(1));
+  EXPECT_TRUE(Arrive(of(2)).has_value());
+}
+
 TEST_F(PlacesTest, ABlockHasAShareOfTheBuffers) {
   Start(Quarters());
   for (const Origin& origin : {From(1), From(2), From(1)}) {

@@ -10,6 +10,7 @@ import type { Round } from "../client/deployment.ts";
 import type { RoundReport } from "../gen/src/wire/client_pb.ts";
 import type { NoiseParameters } from "../gen/src/wire/roster_pb.ts";
 import { RoundState } from "../gen/src/wire/round_pb.ts";
+import { partySteps } from "./chain.ts";
 import { byId, count, el, fillBar, svg } from "./dom.ts";
 import { distribution } from "../client/noise.ts";
 import { bestGuessPercent, meanOf } from "./noise.ts";
@@ -27,6 +28,16 @@ const STEPS = [
 
 let sent = 0;
 let received = 0;
+
+/** The chain, once the signed roster says how long it is. */
+function showChain(parties: number): void {
+  byId("party-count").textContent = `${count(parties)} parties`;
+  byId("flow").append(
+    ...partySteps(parties).map(({ who, does }) =>
+      el("li", {}, el("strong", {}, who), ` ${does} `, el("span", { class: "stages" })),
+    ),
+  );
+}
 
 function showTraffic(): void {
   byId("traffic").textContent = `${count(sent)} bytes sent, ${count(received)} bytes received, without HTTP's own`;
@@ -153,7 +164,7 @@ function showNoise(result: Result, report: RoundReport | undefined, parties: num
     { kind: "you", amount: own, name: `yours: ${count(own)}` },
     { kind: "others", amount: others, name: `of others: ${count(others)}` },
     ...noise.map((amount, i) => ({
-      kind: i === 0 ? "noise1" : "noise2",
+      kind: i % 2 === 0 ? "noise1" : "noise2",
       amount,
       name: `noise of party ${i + 1}: ${count(amount)}`,
     })),
@@ -240,6 +251,7 @@ class Page {
       input.value = offered.splice(randomBelow(systemRandom, offered.length), 1)[0]!;
     }
     byId("demo-note").hidden = !this.about.demonstration;
+    showChain(roster.parties.length);
     showCurves(noise);
     showStep(-1);
     byId("form").addEventListener("submit", (event) => {

@@ -109,7 +109,7 @@ export function showParties(result: Result, follow: SlotView, reports: PartyRepo
       cards.push(
         article(
           party,
-          `Party ${party}, the middle`,
+          `Party ${party}, ${parties === 3 ? "the middle" : "between"}`,
           "gets a shuffled list, and shuffles again",
           fact("Your onion, one of the list", "onion", made(), ` ${own!.length} bytes: `, el("span", { class: "mono" }, begin(own!))),
           fact("Your query, as a number", "tally", made(), " the number ", el("span", { class: "mono" }, count(tally)), " at a place that only party 1 knows"),

@@ -134,6 +134,14 @@ async function looksUp(page: Page): Promise<void> {
   assert.match(await page.locator("#spent").innerText(), /^epsilon 1, delta 0.000001,/);
 }
 
+/** How many parties there are, and what each of them does. */
+async function saysHowMany(page: Page): Promise<void> {
+  assert.match(await page.locator(".lead").innerText(), /^3 parties that do not trust each other /);
+  const boxes = await page.locator("#flow li strong").allTextContents();
+  assert.deepEqual(boxes, ["You", "Party 1", "Party 2", "Party 3"]);
+  assert.doesNotMatch(await page.locator("body").innerText(), /three parties|all three|one of the three/i);
+}
+
 /** What the page says that the parties saw is what passed. */
 async function saysWhatPassed(page: Page): Promise<void> {
   const up = framesIn(Buffer.concat(links.toDoor.forward));
@@ -374,6 +382,38 @@ async function looksUpBySocket(browser: Browser, url: string): Promise<void> {
   server.close();
 }
 
+/** The page has its policy in itself: from a server that sends none, it runs no other program, and asks
+ *  no other server in the clear. */
+async function hasItsOwnPolicy(browser: Browser, url: string): Promise<void> {
+  const page = await browser.newPage();
+  await page.route(`${url}**`, async (route) => {
+    const response = await route.fetch();
+    const headers = { ...response.headers() };
+    delete headers["content-security-policy"];
+    await route.fulfill({ response, headers });
+  });
+  await page.goto(url);
+  await ready(page);
+  const refusals = (await page.evaluate(`(async () => {
+    const refused = [];
+    document.addEventListener("securitypolicyviolation", (event) => refused.push(event.effectiveDirective));
+    const script = document.createElement("script");
+    script.textContent = "window.ran = true";
+    document.head.append(script);
+    const image = document.createElement("img");
+    image.src = "https://evil.example/x.png";
+    document.body.append(image);
+    const frame = document.createElement("iframe");
+    frame.src = "https://evil.example/";
+    document.body.append(frame);
+    await fetch("http://evil.example/").catch(() => {});
+    for (let i = 0; i < 100 && refused.length < 4; ++i) await new Promise((resolve) => setTimeout(resolve, 20));
+    return [window.ran === undefined, ...new Set(refused)].map(String).sort();
+  })()`)) as string[];
+  assert.deepEqual(refusals, ["connect-src", "frame-src", "img-src", "script-src-elem", "true"]);
+  await page.close();
+}
+
 /** Pages of others, other names, and altered files. */
 async function refuses(browser: Browser, url: string): Promise<void> {
   const status = async (path: string, headers: Record<string, string>) => {
@@ -441,6 +481,7 @@ async function main(): Promise<void> {
     await noteRequests(page);
     await page.goto(url);
     await ready(page);
+    await saysHowMany(page);
     await checked(page, "before a lookup");
     await page.screenshot({ path: `${out}/start.png`, fullPage: true });
     await looksUp(page);
@@ -451,6 +492,7 @@ async function main(): Promise<void> {
     await looksUpBySocket(browser, url);
     await waitsForARound(browser, url);
     assert.deepEqual(problems, []);
+    await hasItsOwnPolicy(browser, url);
     await refuses(browser, url);
     console.log("the page does what it says");
   } catch (error) {
