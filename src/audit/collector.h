@@ -43,6 +43,8 @@ class Collector {
 
 // Why what a format has not, as far as is known here, is unchecked: it may name packages.
 inline constexpr absl::string_view kUnknownPart = "is a part of the file that is not known here";
+// What is wrong with the last line of a text whose writers end every line.
+inline constexpr absl::string_view kEndsWithin = "ends within a line: it is cut off";
 // Marks the members of an object as unchecked that are not among `known`: "OF.MEMBER".
 absl::Status SkipUnknown(const JsonView& object, std::span<const absl::string_view> known,
                          absl::string_view of, Collector& collector);

@@ -355,6 +355,7 @@ absl::Status ParsePythonMetadata(absl::string_view content, Collector& collector
     value->assign(std::string(absl::StripAsciiWhitespace(line.substr(colon + 1))));
     return absl::OkStatus();
   }));
+  if (in_header && !absl::EndsWith(content, "\n")) return collector.Wrong(1, kEndsWithin);
   name = std::string(absl::StripAsciiWhitespace(name));
   version = std::string(absl::StripAsciiWhitespace(version));
   if (name.empty() || version.empty()) {
@@ -366,6 +367,7 @@ absl::Status ParsePythonMetadata(absl::string_view content, Collector& collector
 
 // "module version hash". Of a module with "/go.mod" behind its version only that file was read.
 absl::Status ParseGoSum(absl::string_view content, Collector& collector) {
+  if (!content.empty() && !absl::EndsWith(content, "\n")) return collector.Wrong(1, kEndsWithin);
   return ForEachLine(content, [&](absl::string_view line, uint64_t number) -> absl::Status {
     const std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());

@@ -112,7 +112,8 @@ struct PackageUrl {
   // Without slashes at its ends.
   std::string subpath;
 };
-// Nothing if it is none: also where a qualifier is there twice, or the subpath leads elsewhere.
+// Nothing if it is none: also where a qualifier is there twice, or a name has an @ that is not
+// written as %40.
 std::optional<PackageUrl> ParsePackageUrl(absl::string_view text);
 
 }  // namespace shoal::audit

@@ -249,6 +249,8 @@ TEST(InventoryTest, PythonMetadata) {
               StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: is no field"));
   EXPECT_THAT(Error("METADATA", "Name: x\nVersion: 1\rVersion: 2\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: has a control"));
+  EXPECT_THAT(Error("METADATA", "Name: x\nVersion: 1.2"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "ends within a line"));
 }
 
 TEST(InventoryTest, PoetryLock) {
@@ -268,19 +270,21 @@ TEST(InventoryTest, PoetryLock) {
                   "description = \"\"\"\n[[package]]\nname = \"no\"\\\"\"\"\"\"\n"
                   "files = [\n  {file = \"x]\", hash = 'y['}, # ]\n]\n"
                   "[package.dependencies]\nname = \">=1\"\nversion = {version = \"*\", x = [1]}\n"
-                  "[[package]]\nversion = \"2\"\nname = \"b\""),
+                  "[[package]]\nversion = \"2\"\nname = \"b\"\n[metadata]"),
             (Lines{"PyPI a 1", "PyPI b 2"}));
   // All of TOML: quoted keys, inline tables, escapes, dotted keys.
   EXPECT_EQ(Parse("poetry.lock",
                   "package = [{\"name\" = 'a', version = \"1\\u0030\"},\n"
-                  "{name = \"\"\"\nb\"\"\", version = '2', source.type = \"directory\"}]\n"),
+                  "{name = \"\"\"\nb\"\"\", version = '2', source.type = \"directory\"}]\n"
+                  "[metadata]\n"),
             (Lines{"PyPI a 10", "own 1"}));
-  EXPECT_EQ(Parse("poetry.lock", "[[ \"package\" ]]\nname = \"a\"\n'version' = \"1\"\n"),
-            (Lines{"PyPI a 1"}));
-  // What is not known there may name packages.
   EXPECT_EQ(
-      Parse("poetry.lock", "[[package]]\nname = 'a'\nversion = '1'\n[[packages]]\nname = 'b'"),
-      (Lines{"PyPI a 1", "! packages: is a part of the file that is not known here"}));
+      Parse("poetry.lock", "[[ \"package\" ]]\nname = \"a\"\n'version' = \"1\"\n[metadata]\n"),
+      (Lines{"PyPI a 1"}));
+  // What is not known there may name packages.
+  EXPECT_EQ(Parse("poetry.lock",
+                  "[[package]]\nname = 'a'\nversion = '1'\n[[packages]]\nname = 'b'\n[metadata]"),
+            (Lines{"PyPI a 1", "! packages: is a part of the file that is not known here"}));
   struct Case {
     std::string text, where;
   };
@@ -299,7 +303,9 @@ TEST(InventoryTest, PoetryLock) {
         Case{package + "version\n", ":3: not TOML"}, Case{"[[package\n", ":1: not TOML"},
         Case{"[]\n", ":1: not TOML"}, Case{"[package]\n", "`package` is not a list"},
         Case{"package = [1]\n", "`package` is not a list"},
-        Case{package + "version = \"1\"\nsource = \"directory\"\n", ":4: a source is no table"},
+        Case{package + "version = \"1\"\nsource = \"directory\"\n[metadata]\n",
+             ":4: a source is no table"},
+        Case{package + "version = \"1\"\n", ":1: has no [metadata]"},
         Case{"[metadata]\nlock-version = \"3.0\"\n", "version of Poetry's format"},
         Case{"# x\ra = 1\n", ":1: not TOML: a control character"},
         Case{"\xff\xfe", ":1: the text is UTF-16"}, Case{"a = \"\xff\"", "not TOML"},
@@ -316,7 +322,7 @@ TEST(InventoryTest, PoetryLock) {
   // Dots in strings and in comments are no parts of keys.
   EXPECT_EQ(Parse("poetry.lock", absl::StrCat("# ", dotted, "\n[[package]]\nname = 'a' # ", dotted,
                                               "\nversion = '1'\nx = [\"", dotted, "\\\"\", '",
-                                              dotted, "']\ny = 1.5")),
+                                              dotted, "']\ny = 1.5\n[metadata]")),
             (Lines{"PyPI a 1"}));
 }
 
@@ -363,6 +369,11 @@ TEST(InventoryTest, PackageLock) {
             (Lines{"npm b 1.0.0", "! package: is a part of the file that is not known here",
                    "! a: is neither the project nor one of its workspaces nor in node_modules",
                    "own 1"}));
+  EXPECT_EQ(
+      Parse("package-lock.json", R"({"packages":{"node_modules/l/odash":{"version":"1.0.0"},
+      "node_modules/@a/b/c":{"version":"1.0.0"},"node_modules/@/b":{"version":"1.0.0"}}})"),
+      (Lines{"! l/odash: is no name of a package of npm",
+             "! @a/b/c: is no name of a package of npm", "! @/b: is no name of a package of npm"}));
   EXPECT_THAT(Error("package-lock.json", R"({"lockfileVersion":4})"),
               StatusIs(absl::StatusCode::kInvalidArgument, "lockfileVersion: is a version"));
   EXPECT_THAT(Error("package-lock.json", R"({"lockfileVersion":"3"})"),
@@ -412,6 +423,8 @@ TEST(InventoryTest, GoSum) {
                   "h/only v1.0.0/go.mod h1:x=\n\n \th/c  v1.0.0\th1:x= \n"),
             (Lines{"Go github.com/a/b v1.2.3",
                    "Go golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2", "Go h/c v1.0.0"}));
+  EXPECT_THAT(Error("go.sum", "a v1 h1:x\nb v1 h1:x"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "ends within a line"));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\rb v1 h1:x\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "go.sum:1: "));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\nnonsense\n"),
@@ -476,6 +489,8 @@ TEST(InventoryTest, CycloneDx) {
             "! pkg:deb/debian/u@2-1?epoch=1&upstream=v%403: does not say the epoch of its source "
             "package");
   EXPECT_EQ(deb("pkg:pypi/u@2.0?epoch=1", {}), "PyPI u 1!2.0");
+  EXPECT_EQ(deb("pkg:pypi/u?epoch=1", {}), "PyPI u ");
+  EXPECT_EQ(deb("pkg:deb/debian/u?epoch=1&upstream=u", bookworm), "Debian:12 u ");
   EXPECT_EQ(deb("pkg:npm/u@2.0.0?epoch=1", {}),
             "! pkg:npm/u@2.0.0?epoch=1: has an epoch, which its version cannot have");
   EXPECT_EQ(deb("pkg:npm/angular/core@1.0.0", {}),
@@ -656,6 +671,10 @@ TEST(InventoryTest, SpdxInBothNotations) {
         Case{"ExternalRef: PACKAGE-MANAGER purl\n", "x:3: is no reference"},
         Case{"ExternalRef: PACKAGE-MANAGER purl pkg:npm/a b\n", "x:3: is no reference"},
         Case{"FileName: f\nExternalRef: PACKAGE-MANAGER purl pkg:npm/a\n", "x:4: is of no package"},
+        Case{"SPDXID: a\nSPDXID: b\n", "x:4: is there twice in one package"},
+        Case{"FileChecksum: SHA1: x\n", "x:3: is of no package, or of no file"},
+        Case{"FileName: f\nPackageVersion: 1\n", "x:4: is of no package, or of no file"},
+        Case{"PackageVersion: 1", "x:3: ends within a line"},
         Case{"Relationship: a DESCRIBES\n", "x:3: is no relationship"}}) {
     EXPECT_THAT(Error("x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: a\n", c.lines)),
                 StatusIs(absl::StatusCode::kInvalidArgument, c.where))
@@ -680,11 +699,12 @@ TEST(InventoryTest, PackageUrls) {
   EXPECT_EQ(text("pkg://PYPI/a@1%2Bb"), "pypi||a|1+b");
   EXPECT_EQ(text("pkg:golang/a.b/c/d@v1"), "golang|a.b/c|d|v1");
   EXPECT_EQ(ParsePackageUrl("pkg:golang/a/b@v1?Epoch=07#/x//y/")->subpath, "x/y");
-  EXPECT_EQ(ParsePackageUrl("pkg:golang/a/b@v1?Epoch=7&arch=")->epoch, "7");
-  for (const char* bad :
-       {"pkg:npm/a?x=1&X=2", "pkg:npm/a?x", "pkg:npm/a?x y=1", "pkg:npm/a?=1", "pkg:npm/a?epoch=1a",
-        "pkg:npm/a#../b", "pkg:npm/a#b/./c", "pkg:npm/a#%2F", "pkg:npm/a#%4", "", "pkg:", "pkg:npm",
-        "pkg:/x", "pkg:npm/", "pkg:npm/%4", "pkg:npm/a@%zz", "pkg:npm/a?x=%", "npm/a@1"}) {
+  EXPECT_EQ(ParsePackageUrl("pkg:golang/a/b@v1?Epoch=7&arch=#../x/./y")->epoch, "7");
+  EXPECT_EQ(ParsePackageUrl("pkg:golang/a/b@v1#../x/./y")->subpath, "x/y");
+  for (const char* bad : {"pkg:npm/a?x=1&X=2", "pkg:npm/a?x", "pkg:npm/a?x y=1", "pkg:npm/a?=1",
+                          "pkg:npm/a?epoch=1a", "pkg:golang/a/b@/v1", "pkg:pypi/a@1/2",
+                          "pkg:npm/a#%2F", "pkg:npm/a#%4", "", "pkg:", "pkg:npm", "pkg:/x",
+                          "pkg:npm/", "pkg:npm/%4", "pkg:npm/a@%zz", "pkg:npm/a?x=%", "npm/a@1"}) {
     EXPECT_EQ(text(bad), "none") << bad;
   }
 }

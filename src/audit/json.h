@@ -58,8 +58,8 @@ struct JsonView::Member {
 
 class JsonText {
  public:
-  // One JSON value (RFC 8259) of UTF-8, at most 64 deep, whose objects have each member once; a byte
-  // order mark is skipped.
+  // One JSON value (RFC 8259) of UTF-8, at most 64 deep, whose objects have each member once; a
+  // byte order mark is skipped.
   // INVALID_ARGUMENT "SOURCE:LINE:COLUMN: ..".
   static absl::StatusOr<JsonText> Parse(absl::string_view text, std::string source);
 

@@ -159,6 +159,24 @@ bool IsArchive(absl::string_view place) {
          absl::EndsWith(place, ".tar");
 }
 
+bool IsNpmName(absl::string_view name) {
+  absl::string_view rest = name;
+  if (absl::ConsumePrefix(&rest, "@")) {
+    const size_t slash = rest.find('/');
+    if (slash == 0 || slash == absl::string_view::npos) return false;
+    rest.remove_prefix(slash + 1);
+  }
+  return !rest.empty() && !absl::StrContains(rest, "/");
+}
+
+// A package under a name that npm could have given it.
+absl::Status AddNpm(absl::string_view name, absl::string_view version, Certainty certainty,
+                    Collector& collector) {
+  if (!IsNpmName(name)) return collector.Skip(name, "is no name of a package of npm");
+  return collector.Add("npm", name, version, certainty,
+                       certainty == Certainty::kCertain ? "" : "it comes from an address");
+}
+
 // Versions 1 of npm's lock files: packages in packages.
 absl::Status ParseDependencies(const JsonView& dependencies, Collector& collector) {
   static constexpr absl::string_view kMembers[] = {
@@ -183,9 +201,8 @@ absl::Status ParseDependencies(const JsonView& dependencies, Collector& collecto
     if (absl::StartsWith(version, "file:") && !IsArchive(version)) {
       collector.Own();
     } else {
-      SHOAL_RETURN_IF_ERROR(collector.Add("npm", real, version,
-                                          is_address ? Certainty::kDoubtful : Certainty::kCertain,
-                                          is_address ? "it comes from an address" : ""));
+      SHOAL_RETURN_IF_ERROR(AddNpm(
+          real, version, is_address ? Certainty::kDoubtful : Certainty::kCertain, collector));
     }
     SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kMembers, name, collector));
     SHOAL_ASSIGN_OR_RETURN(const JsonView inner, package.Get("dependencies"));
@@ -247,8 +264,8 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view name, name_view.Text());
     SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, package.Get("version"));
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view version, version_view.Text());
-    SHOAL_RETURN_IF_ERROR(
-        collector.Add("npm", name.empty() ? path.substr(at + kModules.size()) : name, version));
+    SHOAL_RETURN_IF_ERROR(AddNpm(name.empty() ? path.substr(at + kModules.size()) : name, version,
+                                 Certainty::kCertain, collector));
   }
   return absl::OkStatus();
 }
@@ -263,6 +280,9 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
   }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<LockedPackage> packages,
                          ReadPackages(file, {"metadata", "extras"}, collector));
+  // Poetry writes it last, and refuses a file without it.
+  if (file.get("metadata") == nullptr)
+    return collector.Wrong(1, "has no [metadata]: it is cut off");
   for (const LockedPackage& package : packages) {
     std::string type;
     if (const toml::node* const source = package.table->get("source"); source != nullptr) {

@@ -20,6 +20,7 @@
 #include "src/audit/inventory.h"
 #include "src/audit/osv.h"
 #include "src/audit/version.h"
+#include "src/base/bytes.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 
@@ -264,8 +265,9 @@ TEST(NeverCleanTest, CycloneDx) {
         },
         [&](const auto& parts) {
           return absl::StrCat(
-              R"({"bomFormat":"CycloneDX","specVersion":"1.5","metadata":{"component":{"name":"own"}},)",
-              R"("components":[)", Joined(parts, nested ? R"(,"components":[)" : "},"),
+              R"({"bomFormat":"CycloneDX","specVersion":"1.5",)",
+              R"("metadata":{"component":{"name":"own"}},)", R"("components":[)",
+              Joined(parts, nested ? R"(,"components":[)" : "},"),
               nested ? absl::StrJoin(std::vector<std::string>(parts.size(), "}]"), "") : "}]", "}");
         });
   });

@@ -135,7 +135,9 @@ absl::Status AddDebianUrl(absl::string_view text, const PackageUrl& url, const D
   if (!url.epoch.empty()) {
     const std::string prefix = absl::StrCat(url.epoch, ":");
     const size_t colon = package.version.find(':');
-    if (colon == std::string::npos) {
+    if (package.version.empty()) {
+      // Any version.
+    } else if (colon == std::string::npos) {
       package.version.insert(0, prefix);
     } else if (package.version.substr(0, colon + 1) != prefix) {
       return collector.Skip(text, "has two epochs");
@@ -159,7 +161,7 @@ absl::Status AddPackageUrl(absl::string_view text, const DebianHints& hints, Col
     if (url->type != "pypi" || absl::StrContains(version, "!")) {
       return collector.Skip(text, "has an epoch, which its version cannot have");
     }
-    version = absl::StrCat(url->epoch, "!", version);
+    if (!version.empty()) version = absl::StrCat(url->epoch, "!", version);
   }
   if ((url->type == "pypi" || url->type == "cargo") && !url->space.empty()) {
     return collector.Skip(text, "has a namespace, which packages of its type have not");
@@ -431,10 +433,8 @@ std::optional<PackageUrl> ParsePackageUrl(absl::string_view text) {
     for (const absl::string_view part :
          absl::StrSplit(text.substr(hash + 1), '/', absl::SkipEmpty())) {
       const std::optional<std::string> decoded = PercentDecoded(part);
-      if (!decoded.has_value() || *decoded == "." || *decoded == ".." ||
-          absl::StrContains(*decoded, "/")) {
-        return std::nullopt;
-      }
+      if (!decoded.has_value() || absl::StrContains(*decoded, "/")) return std::nullopt;
+      if (*decoded == "." || *decoded == "..") continue;
       absl::StrAppend(&url.subpath, url.subpath.empty() ? "" : "/", *decoded);
     }
     if (url.subpath.size() > kMaxSubpathBytes) return std::nullopt;
@@ -459,7 +459,9 @@ std::optional<PackageUrl> ParsePackageUrl(absl::string_view text) {
   std::vector<std::string> parts;
   for (const absl::string_view part : absl::StrSplit(text, '/', absl::SkipEmpty())) {
     std::optional<std::string> decoded = PercentDecoded(part);
-    if (!decoded.has_value()) return std::nullopt;
+    // Any other @ is that of a version, which then has a slash in it.
+    const bool is_scope = url.type == "npm" && parts.empty() && part.rfind('@') == 0;
+    if (!decoded.has_value() || (absl::StrContains(part, "@") && !is_scope)) return std::nullopt;
     parts.push_back(*std::move(decoded));
   }
   if (parts.empty()) return std::nullopt;
@@ -606,7 +608,9 @@ absl::Status ParseSpdxJson(absl::string_view content, Collector& collector) {
 absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) {
   absl::ConsumePrefix(&content, table::kByteOrderMark);
   SpdxDocument document;
-  bool is_spdx = false, in_package = false;
+  bool is_spdx = false, in_package = false, in_file = false;
+  // Of the package, of which there is one each.
+  std::set<absl::string_view> once;
   uint64_t number = 0;
   // Texts of several lines stand between <text> and </text>, and may look like tags.
   uint64_t text_begins = 0;
@@ -667,8 +671,19 @@ absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) 
     } else if (tag == "PackageName") {
       document.packages.emplace_back().package.name = std::string(value);
       in_package = true;
+      in_file = false;
+      once.clear();
     } else if (tag == "FileName" || tag == "SnippetSPDXID") {
       in_package = false;  // what follows is not the package's
+      in_file = tag == "FileName";
+    } else if ((absl::StartsWith(tag, "Package") && !in_package) ||
+               (absl::StartsWith(tag, "File") && tag != "FilesAnalyzed" && !in_file)) {
+      // The line before it, with what it is of, may be lost.
+      return collector.Wrong(number, "is of no package, or of no file");
+    } else if (in_package &&
+               (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation") &&
+               !once.insert(tag).second) {
+      return collector.Wrong(number, "is there twice in one package");
     } else if (tag == "Relationship") {
       if (words.size() != 3) return collector.Wrong(number, "is no relationship");
       document.AddRelation(words[0], words[1], words[2]);
@@ -686,6 +701,7 @@ absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) 
   }
   if (text_begins > 0) return collector.Wrong(text_begins, "a <text> has no end");
   if (!is_spdx) return collector.Wrong(1, "is not SPDX 2");
+  if (!absl::EndsWith(content, "\n")) return collector.Wrong(number, kEndsWithin);
   return std::move(document).Add(collector);
 }
 

@@ -154,7 +154,8 @@ void AddAuditTargets(std::vector<Target>& targets) {
                   "Metadata-Version: 2.1\nName: a\nVersion: 1.0\n\ntext"},
            Sample{"poetry_lock", audit::Format::kPoetryLock,
                   "[[package]]\nname = \"a\"\nversion = \"1.0\"\n[package.source]\ntype = "
-                  "\"directory\"\n[[package]]\nname = 'b'\nversion = \"2\"\nd = \"\"\"x\"\"\"\n"},
+                  "\"directory\"\n[[package]]\nname = 'b'\nversion = \"2\"\nd = \"\"\"x\"\"\"\n"
+                  "[metadata]\nlock-version = \"2.0\"\n"},
            Sample{"cargo_lock", audit::Format::kCargoLock,
                   "version = 3\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nsource = "
                   "\"registry+x\"\ndependencies = [ \"b\", ]\n"},

@@ -252,6 +252,10 @@ namespace {
 // The packages of which `wanted` takes the state.
 absl::StatusOr<std::vector<Package>> ParseStatus(absl::string_view text, const std::string& source,
                                                  bool (*wanted)(absl::string_view state)) {
+  // As dpkg does: a copy that was cut off has another version than is installed.
+  if (!text.empty() && !absl::EndsWith(text, "\n")) {
+    return absl::InvalidArgumentError(absl::StrCat(source, ": ends within a line: it is cut off"));
+  }
   std::vector<Package> packages;
   SHOAL_RETURN_IF_ERROR(ForEachStanza(text, source, [&](const Stanza& stanza) -> absl::Status {
     // Three words: what the administrator wants, an error flag, the state.

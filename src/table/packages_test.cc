@@ -152,6 +152,10 @@ TEST(ParseInstalled, TakesWhatIsInstalled) {
   EXPECT_EQ(packages, (std::vector<Package>{{"a", "1", "amd64"}, {"held", "2", "all"}}));
   EXPECT_THAT(ParseInstalled("Package: a\nStatus: installed\n", "status"),
               StatusIs(kInvalid, "status:1"));
+  EXPECT_THAT(ParseInstalled("Package: a\nStatus: install ok installed\nArchitecture: all\n"
+                             "Version: 1.2",
+                             "status"),
+              StatusIs(kInvalid, "status: ends within a line"));
 }
 
 TEST(ParseUnpacked, TakesWhatHasItsFilesOnDisk) {
