@@ -157,7 +157,7 @@ def of_spdx(document):
     truth = Truth()
     for package in document.packages:
         urls = [reference.locator.strip() for reference in package.external_references
-                if reference.reference_type.strip().rpartition("/")[2] == "purl"]
+                if reference.reference_type.strip().rpartition("/")[2].lower() == "purl"]
         for text in urls:
             try:
                 of_purl(parsed_purl(text), truth)
