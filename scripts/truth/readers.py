@@ -291,7 +291,10 @@ def read_poetry_lock(case):
     try:
         from poetry.packages.locker import Locker
     except ImportError:
-        return of_locked(toml(case.content), "PyPI", lambda package: (package.get("source") or {}).get("type") == "directory")
+        lock = toml(case.content)
+        if "metadata" not in lock:
+            raise Refused("no metadata, which Poetry writes last")
+        return of_locked(lock, "PyPI", lambda package: (package.get("source") or {}).get("type") == "directory")
     import pathlib
 
     logging.disable(logging.CRITICAL)
