@@ -402,7 +402,7 @@ def read_dpkg_status(case):
             # A signed kernel has the version of the source that was signed, and is of one with a plus in its version.
             truth.entries.append(Entry(case.distribution, signed[1], of_source(own), open=True, others=((source, text), (signed[1], text))))
         else:
-            truth.entries.append(Entry(case.distribution, source, of_source(text) if text == own else text))
+            truth.entries.append(Entry(case.distribution, source, of_source(text) if text == own else text, others=((source, text),)))
     return truth
 
 
