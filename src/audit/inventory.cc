@@ -135,6 +135,40 @@ absl::string_view TakeRelation(absl::string_view& clause) {
   return "";
 }
 
+// Whether a text has nothing but the words of a marker (PEP 508) outside of quotes. Another
+// requirement could stand there, which a continued line hides.
+bool IsMarker(absl::string_view text) {
+  static constexpr absl::string_view kWords[] = {"python_version",
+                                                 "python_full_version",
+                                                 "os_name",
+                                                 "sys_platform",
+                                                 "platform_release",
+                                                 "platform_system",
+                                                 "platform_version",
+                                                 "platform_machine",
+                                                 "platform_python_implementation",
+                                                 "implementation_name",
+                                                 "implementation_version",
+                                                 "extra",
+                                                 "and",
+                                                 "or",
+                                                 "not",
+                                                 "in"};
+  while (!text.empty()) {
+    if (text[0] == '"' || text[0] == '\'') {
+      const size_t end = text.find(text[0], 1);
+      if (end == absl::string_view::npos) return false;
+      text.remove_prefix(end + 1);
+      continue;
+    }
+    size_t end = 0;
+    while (end < text.size() && IsPythonName(text.substr(end, 1))) ++end;
+    if (end > 0 && std::ranges::find(kWords, text.substr(0, end)) == std::end(kWords)) return false;
+    text.remove_prefix(std::max<size_t>(end, 1));
+  }
+  return true;
+}
+
 // Whether the options behind a requirement are digests of its files, which decide nothing here.
 bool AreHashes(absl::string_view options) {
   const std::vector<absl::string_view> words =
@@ -155,7 +189,11 @@ absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
   if (options != absl::string_view::npos && !AreHashes(line.substr(options))) {
     return collector.Skip(line, kNoRequirement);
   }
-  rest = absl::StripAsciiWhitespace(rest.substr(0, rest.find(';')));
+  const size_t semicolon = rest.find(';');
+  if (semicolon != absl::string_view::npos && !IsMarker(rest.substr(semicolon + 1))) {
+    return collector.Skip(line, kNoRequirement);
+  }
+  rest = absl::StripAsciiWhitespace(rest.substr(0, semicolon));
   if (rest == "." || absl::StartsWith(rest, ".[")) {
     collector.Own();
     return absl::OkStatus();

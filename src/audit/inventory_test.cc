@@ -202,11 +202,13 @@ TEST(InventoryTest, Requirements) {
                            "a (==1",
                            "a==1,",
                            "a==",
+                           "a==1 ; x=='y'",
+                           "a==1 ; python_version<'4'b==1",
                            "a[x]== 0 -hash=sha256:aa",
                            "a==1 --hash=sHa256:aa",
                            "a==1 --hash=sha256:",
                            "a==1 --requirement=b",
-                           "a==1 ; x --hash=md5:aa",
+                           "a==1 ; extra --hash=md5:aa",
                            "# coding: utf-7",
                            "a==1.0 # \xff"}) {
     const Lines lines = Parse("requirements.txt", line);

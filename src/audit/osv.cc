@@ -430,7 +430,8 @@ absl::Status OsvRecords::LeaveOut(absl::string_view json, const std::string& sou
   const absl::StatusOr<std::vector<JsonView>> affected = affected_view->Items();
   if (!affected.ok()) return unread();
   const absl::string_view withdrawn = TextIn(whole, "withdrawn");
-  const bool is_record = affected_view->exists() || !TextIn(whole, "id").empty();
+  const bool is_record = affected_view->exists() || !TextIn(whole, "id").empty() ||
+                         absl::StrContains(json, "\"ecosystem\"");
   ++counts_.left_out;
   if (counts_.first_left_out.empty()) counts_.first_left_out = std::string(why.message());
   if (!withdrawn.empty() || !is_record) return absl::OkStatus();
