@@ -26,6 +26,7 @@ compare() {
   for format in "$@"; do arguments+=(--only "$format"); done
   "$python" -B "$here/truth/command.py" --count "$count" --jobs 2 --peer "$peer" --modules "$modules" --keep "$TEST_TMPDIR/kept" "${arguments[@]}"
 }
+compare 200 purl osv cyclonedx requirements metadata poetry-lock package-lock cargo-lock go-sum dpkg-status
 compare 20000 order-pypi order-npm
 # Two to four processes a pair.
 compare 1000 order-debian

@@ -312,7 +312,7 @@ def purl(rng, ecosystem, name, text, odd=False):
         encoded = "".join("%" + f"{ord(c):02X}" if c in "+:~ @?#/%" and (c in " @?#/%" or rng.random() < 0.5) else c for c in text)
         result += "@" + percent(rng, encoded, share, "%" + string.hexdigits)
     rng.shuffle(qualifiers)
-    if odd and qualifiers and rng.random() < 0.1:
+    if odd and qualifiers and rng.random() < 0.03:
         qualifiers.append(one(rng, *qualifiers))
     if qualifiers:
         result += "?" + "&".join(f"{percent(rng, key.upper(), 0) if odd and rng.random() < 0.1 else key}=" +
@@ -347,7 +347,7 @@ def document(rng, urls):
 def purl_case(rng):
     packages = mixed(rng, 1, 1)
     url = purl(rng, *packages[0], odd=True)
-    if rng.random() < 0.3:
+    if rng.random() < 0.15:
         url = strange(rng, url)
     return "bom.json", document(rng, [url]), records_about(rng, packages)
 
@@ -498,7 +498,7 @@ def spdx_tag_case(rng):
     for name in described:
         lines.append(f"Relationship:{gap()}" + one(rng, f"SPDXRef-DOCUMENT DESCRIBES {name}", f"SPDXRef-DOCUMENT DESCRIBES {name}",
                                                    f"{name} DESCRIBED_BY SPDXRef-DOCUMENT"))
-    text = "\n".join(lines) + one(rng, "\n", "", "\n\n")
+    text = "\n".join(lines) + one(rng, "\n", "\n\n")
     return one(rng, "a.spdx", "sbom.txt"), line_ends(rng, text).encode(), records_about(rng, packages + mixed(rng, 1, 2))
 
 
@@ -776,7 +776,7 @@ def go_sum_case(rng):
         lines = [one(rng, line, line.replace(" ", "  "), " " + line, line.replace(" ", "\t"), line + " ") for line in lines]
     if rng.random() < 0.1:
         lines.insert(rng.randint(0, len(lines)), "")
-    return "go.sum", line_ends(rng, "\n".join(lines) + one(rng, "\n", "\n", "", "\n\n")).encode(), records_about(rng, packages)
+    return "go.sum", line_ends(rng, "\n".join(lines) + one(rng, "\n", "\n", "\n\n")).encode(), records_about(rng, packages)
 
 
 def dpkg_case(rng):

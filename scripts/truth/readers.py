@@ -157,7 +157,7 @@ def of_spdx(document):
     truth = Truth()
     for package in document.packages:
         urls = [reference.locator.strip() for reference in package.external_references
-                if reference.reference_type.strip().rpartition("/")[2] == "purl"]
+                if reference.reference_type.strip().rpartition("/")[2].lower() == "purl"]
         for text in urls:
             try:
                 of_purl(parsed_purl(text), truth)
@@ -291,7 +291,10 @@ def read_poetry_lock(case):
     try:
         from poetry.packages.locker import Locker
     except ImportError:
-        return of_locked(toml(case.content), "PyPI", lambda package: (package.get("source") or {}).get("type") == "directory")
+        lock = toml(case.content)
+        if "metadata" not in lock:
+            raise Refused("no metadata, which Poetry writes last")
+        return of_locked(lock, "PyPI", lambda package: (package.get("source") or {}).get("type") == "directory")
     import pathlib
 
     logging.disable(logging.CRITICAL)
@@ -399,7 +402,7 @@ def read_dpkg_status(case):
             # A signed kernel has the version of the source that was signed, and is of one with a plus in its version.
             truth.entries.append(Entry(case.distribution, signed[1], of_source(own), open=True, others=((source, text), (signed[1], text))))
         else:
-            truth.entries.append(Entry(case.distribution, source, of_source(text) if text == own else text))
+            truth.entries.append(Entry(case.distribution, source, of_source(text) if text == own else text, others=((source, text),)))
     return truth
 
 
