@@ -211,7 +211,7 @@ def victim(connect):
     """What another client gets that asks for the rounds: None, or (status, type of the frame)."""
     try:
         with connect() as stream:
-            stream.settimeout(5)
+            stream.settimeout(20)
             stream.sendall(post(frame(LIST_ROUNDS)))
             answer = read_response(stream)
     except OSError:
