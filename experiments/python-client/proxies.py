@@ -24,9 +24,10 @@ def request(fields, body=b"", line=b"POST /v1/call HTTP/1.1"):
 def chunks(body, extension=b"", trailers=b""):
     return f"{len(body):x}".encode() + extension + b"\r\n" + body + b"\r\n0\r\n" + trailers + b"\r\n"
 
-# It is complete in itself, or takes what comes next for its body.
-HIDDEN = post(frame(GET_STATUS))
-SWALLOWS = request(b"Content-Length: 200", frame(GET_STATUS))
+# It is complete in itself, or takes what comes next for its body. It names a client, as no proxy does it for it.
+NAMES = b"X-Forwarded-For: 192.0.2.66\r\n"
+HIDDEN = post(frame(GET_STATUS), NAMES)
+SWALLOWS = request(NAMES + b"Content-Length: 200", frame(GET_STATUS))
 
 def inputs():
     """{what: bytes of one client}."""
@@ -35,26 +36,30 @@ def inputs():
     for name, hidden in (("hidden", HIDDEN), ("swallows", SWALLOWS)):
         def add(what, data):
             given[f"{what}, {name}"] = data  # pylint: disable=cell-var-from-loop
+        def both(what, fields, body):
+            """Also where the door answers without a body, and reads on."""
+            add(what, request(fields, body))
+            add(f"{what} of OPTIONS", request(fields, body, b"OPTIONS /v1/call HTTP/1.1"))
         length = b"Content-Length: " + str(len(hidden)).encode()
         for value in (b"gzip", b"chunked, chunked", b"identity", b"chunked, gzip", b"gzip, chunked", b"xchunked", b"chunked;x", b"",
                       b"\x0bchunked", b"chunked\x00", b"\"chunked\"", b"chunk"):
-            add(f"Transfer-Encoding {value}", request(b"Transfer-Encoding: " + value, hidden))
-            add(f"Transfer-Encoding {value} in chunks", request(b"Transfer-Encoding: " + value, chunks(hidden)))
-            add(f"Transfer-Encoding {value} and a length", request(b"Transfer-Encoding: " + value + b"\r\n" + length, hidden))
-            add(f"a length and Transfer-Encoding {value}", request(length + b"\r\nTransfer-Encoding: " + value, hidden))
+            both(f"Transfer-Encoding {value}", b"Transfer-Encoding: " + value, hidden)
+            both(f"Transfer-Encoding {value} in chunks", b"Transfer-Encoding: " + value, chunks(hidden))
+            both(f"Transfer-Encoding {value} and a length", b"Transfer-Encoding: " + value + b"\r\n" + length, hidden)
+            both(f"a length and Transfer-Encoding {value}", length + b"\r\nTransfer-Encoding: " + value, hidden)
         for te in (b"Transfer-Encoding: chunked", b"Transfer-Encoding : chunked", b"Transfer-Encoding\t:chunked", b"Transfer-Encoding:\r\n chunked",
                    b"X: y\r\n Transfer-Encoding: chunked", b"X: y\nTransfer-Encoding: chunked", b"\x00Transfer-Encoding: chunked",
                    b"Transfer-Encoding: x\r\nTransfer-Encoding: chunked"):
-            add(f"{te} and a length", request(te + b"\r\n" + length, b"0\r\n\r\n" + hidden))
-            add(f"a length and {te}", request(length + b"\r\n" + te, b"0\r\n\r\n" + hidden))
-            add(f"{te} alone", request(te, chunks(hidden)))
+            both(f"{te} and a length", te + b"\r\n" + length, b"0\r\n\r\n" + hidden)
+            both(f"a length and {te}", length + b"\r\n" + te, b"0\r\n\r\n" + hidden)
+            both(f"{te} alone", te, chunks(hidden))
         add("chunked in HTTP/1.0", request(b"Connection: keep-alive\r\nTransfer-Encoding: chunked", chunks(hidden), b"POST /v1/call HTTP/1.0"))
         for value in (b"0", b"+" + length[16:], b"0x0", b"0" + length[16:], b"0, " + length[16:], length[16:] + b" 0", b"-1", b"0.0", b"\x30\x00"):
-            add(f"Content-Length {value}", request(b"Content-Length: " + value, hidden))
-            add(f"{value} and another", request(b"Content-Length: " + value + b"\r\n" + length, hidden))
-            add(f"another and {value}", request(length + b"\r\nContent-Length: " + value, hidden))
+            both(f"Content-Length {value}", b"Content-Length: " + value, hidden)
+            both(f"{value} and another", b"Content-Length: " + value + b"\r\n" + length, hidden)
+            both(f"another and {value}", length + b"\r\nContent-Length: " + value, hidden)
         for name_of in (b"Content-Length :", b"Content-Length\t:", b" Content-Length:", b"X: y\r\n Content-Length:", b"Content\x00-Length:"):
-            add(f"{name_of}", request(name_of + b" " + length[16:], hidden))
+            both(f"{name_of}", name_of + b" " + length[16:], hidden)
         add("bare line feeds", request(b"", b"").replace(b"\r\n", b"\n") + hidden)
         add("bare line feeds around a length", request(b"X: y\n" + length, hidden))
         add("a body of GET", request(length, hidden, b"GET /v1/token-challenge HTTP/1.1"))
@@ -211,7 +216,7 @@ def victim(connect):
     """What another client gets that asks for the rounds: None, or (status, type of the frame)."""
     try:
         with connect() as stream:
-            stream.settimeout(5)
+            stream.settimeout(20)
             stream.sendall(post(frame(LIST_ROUNDS)))
             answer = read_response(stream)
     except OSError:

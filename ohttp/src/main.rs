@@ -40,7 +40,7 @@ digits. The first key is shown to clients, the others open what clients with old
 
 Examples:
   shoal-ohttp --make-key ohttp-1.key --id 1
-  shoal-ohttp --socket /run/shoal-door/ohttp --key ohttp-2.key --key ohttp-1.key
+  shoal-ohttp --socket /run/shoal-ohttp/socket --key ohttp-2.key --key ohttp-1.key
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 ";

@@ -4,7 +4,7 @@
 //   client --- WebSocket: /v1/ws, a frame in each message -----+-- door -- TLS, frames -- frontend
 //
 // The messages are those of docs/protocol.md, unchanged. The door reads of a frame its header
-// alone.
+// alone, and of a WaitRound what it waits for (round_waits.h).
 #ifndef SHOAL_SRC_DOOR_DOOR_H_
 #define SHOAL_SRC_DOOR_DOOR_H_
 
