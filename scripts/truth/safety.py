@@ -214,7 +214,7 @@ def serving(local, chain, engine):
 def audit(config, listed, engine):
     """What `shoal audit` says: (package, version) -> advisories, and those of which some are not listed."""
     command = [SHOAL, "audit", "--config", config, "--format", "json", listed]
-    done = run(command + (["--engine", engine] if engine else []), codes=(0, 1))
+    done = run(command + (["--engine", engine] if engine else []), codes=(0, 1, 4))
     found, cut, unclear = collections.defaultdict(set), set(), set()
     for line in done.stdout.splitlines():
         finding = json.loads(line)

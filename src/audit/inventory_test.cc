@@ -366,6 +366,11 @@ TEST(InventoryTest, PackageLock) {
       "b":{"version":"https://h/lodash-4.17.20.tgz"},"c":{"version":"1.0.0","depends":{}}}})"),
             (Lines{"npm a file:a.tgz (doubtful)", "npm b https://h/lodash-4.17.20.tgz (doubtful)",
                    "npm c 1.0.0", "! c.depends: is a part of the file that is not known here"}));
+  EXPECT_EQ(
+      Parse("package-lock.json", R"({"lockfileVersion":3,"packages":{"":{},
+      "node_modules/b":{"version":"1.0.0","packages":{"node_modules/c":{"version":"1.0.0"}}}}})"),
+      (Lines{"npm b 1.0.0",
+             "! node_modules/b.packages: is a part of the file that is not known here", "own 1"}));
   EXPECT_EQ(Parse("package-lock.json", R"({"lockfileVersion":3,"packages":{"":{},
       "a":{"version":"1.0.0"},"node_modules/b":{"version":"1.0.0"}},"package":{}})"),
             (Lines{"npm b 1.0.0", "! package: is a part of the file that is not known here",

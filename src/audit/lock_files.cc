@@ -218,6 +218,40 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
       "name",         "version",          "lockfileVersion",  "requires", "packages",
       "dependencies", "preserveSymlinks", "packageIntegrity", "engines",  "lockfile-version",
       "_from",        "_resolved"};
+  // Of an entry of `packages`: those of a package.json that npm copies, and its own.
+  static constexpr absl::string_view kEntryMembers[] = {"name",
+                                                        "version",
+                                                        "resolved",
+                                                        "integrity",
+                                                        "link",
+                                                        "dev",
+                                                        "optional",
+                                                        "devOptional",
+                                                        "peer",
+                                                        "extraneous",
+                                                        "inBundle",
+                                                        "hasShrinkwrap",
+                                                        "_hasShrinkwrap",
+                                                        "_integrity",
+                                                        "hasInstallScript",
+                                                        "dependencies",
+                                                        "devDependencies",
+                                                        "optionalDependencies",
+                                                        "peerDependencies",
+                                                        "peerDependenciesMeta",
+                                                        "bundleDependencies",
+                                                        "bundledDependencies",
+                                                        "acceptDependencies",
+                                                        "requires",
+                                                        "workspaces",
+                                                        "engines",
+                                                        "os",
+                                                        "cpu",
+                                                        "libc",
+                                                        "bin",
+                                                        "funding",
+                                                        "license",
+                                                        "deprecated"};
   SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(content, collector.file()));
   SHOAL_ASSIGN_OR_RETURN(const JsonView lock_view, text.root().Get("lockfileVersion"));
   SHOAL_ASSIGN_OR_RETURN(const std::optional<int64_t> lock_version, lock_view.Integer());
@@ -249,6 +283,7 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
     linked.insert(to);
   }
   for (const auto& [path, package] : members) {
+    SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kEntryMembers, path, collector));
     const size_t at = path.rfind(kModules);
     SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
     if (link || path.empty() || linked.contains(path)) {

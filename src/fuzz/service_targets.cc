@@ -2,12 +2,18 @@
 // before may send, what later parties say of themselves, and requests to the pages for monitoring.
 #include <future>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/fuzz/target.h"
+#include "src/net/http_rules.h"
 #include "src/net/page_server.h"
 #include "src/net/server.h"
 #include "src/net/testing/raw_tls.h"
@@ -166,7 +172,7 @@ void AddPages(std::vector<Target>& targets) {
   targets.push_back(
       {.name = "page_request",
        .seeds = {InputOf("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-                 InputOf("HEAD /metrics?x=1 HTTP/1.0\r\nAccept: */*\r\nX-Long: a\r\n b\r\n\r\n")},
+                 InputOf("HEAD /metrics?x=1 HTTP/1.0\r\nAccept: */*\r\nX-Long: a b\r\n\r\n")},
        .parse =
            [pages](BytesView input) {
              net::testing::RawSocket raw(pages->port());
@@ -180,6 +186,34 @@ void AddPages(std::vector<Target>& targets) {
        .mutations = 500});
 }
 
+// How many lines of a request's head begin with a field's name, in any notation.
+size_t FieldsNamed(absl::string_view head, absl::string_view name) {
+  size_t count = 0;
+  for (const absl::string_view line : absl::StrSplit(head, '\n')) {
+    count += absl::StartsWithIgnoreCase(absl::StripAsciiWhitespace(line), name);
+  }
+  return count;
+}
+
+void AddHeads(std::vector<Target>& targets) {
+  targets.push_back(
+      {.name = "http_head",
+       .seeds = {InputOf("POST /v1/call HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"),
+                 InputOf("POST / HTTP/1.1\r\nhost: a\r\nTransfer-Encoding: Chunked\r\n\r\n"),
+                 InputOf("GET https://a/v1/socket?x HTTP/1.0\r\nUpgrade: websocket\r\n\r\n")},
+       .parse = [](BytesView input) {
+         const absl::StatusOr<std::optional<size_t>> end = net::FindHead(TextOf(input));
+         if (!end.ok() || !end->has_value()) return false;
+         SHOAL_CHECK(**end <= input.size());
+         const std::string head = TextOf(input.first(**end));
+         if (!net::CheckHead(head).ok()) return false;
+         // Nothing says a second time where the request ends.
+         SHOAL_CHECK(
+             FieldsNamed(head, "content-length:") + FieldsNamed(head, "transfer-encoding:") <= 1);
+         return true;
+       }});
+}
+
 }  // namespace
 
 void AddServiceTargets(std::vector<Target>& targets) {
@@ -188,6 +222,7 @@ void AddServiceTargets(std::vector<Target>& targets) {
   AddPeerPort(targets);
   AddPartyStates(targets);
   AddPages(targets);
+  AddHeads(targets);
   targets.push_back(
       {.name = "address",
        .seeds = {InputOf("127.0.0.1:7000"), InputOf("[::1]:7000"), InputOf("example.org:65535")},
