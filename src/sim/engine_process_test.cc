@@ -527,7 +527,7 @@ TEST_F(EngineProcessTest, AnotherPartyServesTheEngine) {
   };
   refused(kSimple, 1, "runs no engine");
   refused(kSimple + Words{"--party", "3"}, 1, "the parties 1 to 2");
-  refused(kSimple + Words{"--party", "two"}, 2, "no number");
+  refused(kSimple + Words{"--party", "two"}, 2, "whole number");
   refused(kSimple + Words{"--party", "1", "--party", "2"}, 2, "simplepir takes 1, not 2");
   refused({"--party", "2"}, 2, "goes with --engine");
 }
