@@ -506,6 +506,12 @@ class Door::State::Session : public net::Listener::Session {
   }
 
   asio::awaitable<bool> ServePreflight(bool keep_alive) {
+    const auto wait = TakeRequest();
+    if (wait > Clock::duration::zero()) {
+      const No no = TooFast(wait);
+      co_await Refuse(no);
+      co_return false;
+    }
     Response response(http::status::no_content, 11);
     response.set(http::field::access_control_allow_methods, "POST");
     response.set(http::field::access_control_allow_headers, "content-type, authorization");
@@ -946,14 +952,8 @@ class Door::State::Session : public net::Listener::Session {
     absl::StatusOr<Bytes> answer(absl::UnavailableError("no room; try again later"));
     std::optional<RoundWish> wish;
     if (message.type() == FrameType::kWaitRound) wish = RoundWish::Of(message.bytes());
-    std::optional<absl::StatusOr<Bytes>> waited;
-    if (wish.has_value()) waited = co_await WaitRound(*frontend.waits, *wish);
-    if (waited.has_value()) {
-      answer = *std::move(waited);
-    } else if (wish.has_value()) {
-      wish->timeout = std::chrono::milliseconds(0);  // the client's time is up
-      const Bytes now = wish->Request();
-      answer = co_await Ask(*frontend.links, now, message.type(), via);
+    if (wish.has_value()) {
+      answer = co_await WaitRound(*frontend.waits, *wish);
     } else {
       answer = co_await Ask(*frontend.links, message.bytes(), message.type(), via);
     }
@@ -965,16 +965,14 @@ class Door::State::Session : public net::Listener::Session {
     co_return answer;
   }
 
-  // Nothing if the time of the wish is up.
-  asio::awaitable<std::optional<absl::StatusOr<Bytes>>> WaitRound(RoundWaits& waits,
-                                                                  const RoundWish& wish) {
+  asio::awaitable<absl::StatusOr<Bytes>> WaitRound(RoundWaits& waits, const RoundWish& wish) {
     const auto waiter = std::make_shared<RoundWaits::Waiter>(stream_.get_executor());
     waiter_ = waiter.get();
     const auto ended = [this](RoundWaits::Waiter*) { waiter_ = nullptr; };
     const std::unique_ptr<RoundWaits::Waiter, decltype(ended)> in_use(waiter_, ended);
     Deadline(options().answer_timeout);
-    std::optional<absl::StatusOr<Bytes>> answer = co_await waits.Wait(wish, waiter);
-    if (answer.has_value() && answer->ok() && !Claim((*answer)->size())) {
+    absl::StatusOr<Bytes> answer = co_await waits.Wait(wish, waiter);
+    if (answer.ok() && !Claim(answer->size())) {
       co_return absl::UnavailableError("too many answers at once; try again later");
     }
     co_return answer;

@@ -969,6 +969,43 @@ TEST_F(DoorTest, WhoeverWaitsIsAnsweredWhenTheTimeIsUp) {
               shoal::testing::StatusIs(absl::StatusCode::kNotFound, "no such round"));
 }
 
+// A subscription for which there is no connection answers at once, and within the call that makes
+// it.
+TEST_F(DoorTest, AWaitWithoutAConnectionIsAnsweredAndTheDoorGoesOn) {
+  Start([](Door::Options& options) { options.frontend.max_links = 4; });
+  std::vector<std::unique_ptr<Web>> busy;
+  for (int i = 0; i < 4; ++i) {
+    busy.push_back(std::make_unique<Web>(port(), absl::StrCat("127.0.1.", 1 + i)));
+    ASSERT_EQ(busy.back()->Open().status, 101);
+    busy.back()->Send(BytesOf(FrameOf(FrameType::kFetchRefresh, "")));
+  }
+  Await([&] { return held() == 4; });
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Web(port(), "127.0.2.1").Post(Wait('r', wire::CLOSED, 60'000)).status, 503);
+  }
+  AnswerHeld(FrameOf(FrameType::kFetchRefresh, ""));
+  for (const auto& web : busy) EXPECT_TRUE(web->Receive().has_value());
+  ExpectServed();
+}
+
+// All whose time is up at once ask together.
+TEST_F(DoorTest, ManyWhoseTimeIsUpAskOnce) {
+  constexpr int kWaiters = 24;
+  Start([](Door::Options& options) { options.frontend.max_links = 8; });
+  std::vector<std::unique_ptr<Web>> waiting;
+  for (int i = 0; i < kWaiters; ++i) {
+    waiting.push_back(std::make_unique<Web>(port(), absl::StrCat("127.0.3.", 1 + i)));
+    ASSERT_EQ(waiting.back()->Open().status, 101);
+  }
+  for (const auto& web : waiting) web->Send(Wait('r', wire::ANSWERED, 1'500));
+  for (const auto& web : waiting) {
+    const auto answer = web->Receive();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_THAT(std::string(AsText(*answer)), HasSubstr("answer to "));
+  }
+  EXPECT_LE(frontend_->connections(), 4u);
+}
+
 TEST_F(DoorTest, ASubscriptionLastsForAsLongAsSomebodyWaits) {
   Start([](Door::Options& options) { options.frontend.max_links = 8; });
   auto one = std::make_unique<Web>(port());

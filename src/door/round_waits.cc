@@ -27,6 +27,8 @@ constexpr std::chrono::milliseconds kTooSoon(1'000);
 // Of an answer to WaitRound, which tells of one round.
 constexpr uint64_t kMostAnswerBytes = 1 << 20;
 constexpr size_t kRoundIdBytes = 32;
+// What every round has reached.
+constexpr auto kAnyState = wire::ROUND_STATE_UNSPECIFIED;
 
 absl::Status TooMany() {
   return absl::UnavailableError("too many requests at once; try again later");
@@ -78,7 +80,7 @@ Bytes RoundWish::Request() const {
 struct RoundWaits::Subscription {
   explicit Subscription(RoundWish w, asio::io_context& io)
       : wish(std::move(w)), strand(asio::make_strand(io)) {
-    wish.timeout = kLongestWait;
+    if (wish.state != kAnyState) wish.timeout = kLongestWait;
   }
 
   RoundWish wish;
@@ -90,19 +92,26 @@ struct RoundWaits::Subscription {
 
 std::shared_ptr<RoundWaits::Subscription> RoundWaits::Join(const RoundWish& wish,
                                                            const std::shared_ptr<Waiter>& waiter) {
-  const MutexLock lock(mutex_);
-  const Key key(wish.round_id, wish.state);
-  const auto found = subscriptions_.find(key);
-  if (found != subscriptions_.end()) {
-    found->second->waiters.insert(waiter);
-    return found->second;
-  }
-  if (subscriptions_.size() >= most_) return nullptr;
   auto subscription = std::make_shared<Subscription>(wish, *io_);
-  subscription->waiters.insert(waiter);
-  // It answers under the lock. In this order, as an entry that nobody answers would stay.
-  asio::co_spawn(subscription->strand, Run(shared_from_this(), subscription), asio::detached);
-  subscriptions_.emplace(key, subscription);
+  {
+    const MutexLock lock(mutex_);
+    const Key key(wish.round_id, wish.state);
+    const auto found = subscriptions_.find(key);
+    if (found != subscriptions_.end()) {
+      found->second->waiters.insert(waiter);
+      return found->second;
+    }
+    if (subscriptions_.size() >= most_) return nullptr;
+    subscription->waiters.insert(waiter);
+    subscriptions_.emplace(key, subscription);
+  }
+  // Without the lock: it begins at once, and where there is no connection for it, it also answers
+  // at once, which takes the lock.
+  try {
+    asio::co_spawn(subscription->strand, Run(shared_from_this(), subscription), asio::detached);
+  } catch (const std::exception&) {  // most likely memory is short
+    Answer(subscription, TooMany());
+  }
   return subscription;
 }
 
@@ -116,9 +125,13 @@ void RoundWaits::Leave(const std::shared_ptr<Subscription>& subscription,
       subscriptions_.find(Key(subscription->wish.round_id, subscription->wish.state));
   if (found == subscriptions_.end() || found->second != subscription) return;
   subscriptions_.erase(found);
-  asio::post(subscription->strand, [weak = std::weak_ptr(subscription)] {
-    if (const auto alive = weak.lock()) alive->call.Cancel();
-  });
+  try {
+    asio::post(subscription->strand, [weak = std::weak_ptr(subscription)] {
+      if (const auto alive = weak.lock()) alive->call.Cancel();
+    });
+  } catch (const std::exception&) {
+    // Memory is short: the request stays until the frontend answers.
+  }
 }
 
 void RoundWaits::Answer(const std::shared_ptr<Subscription>& subscription,
@@ -159,9 +172,24 @@ asio::awaitable<void> RoundWaits::Run(std::shared_ptr<RoundWaits> self,
   self->Answer(subscription, std::move(answer));
 }
 
-asio::awaitable<std::optional<absl::StatusOr<Bytes>>> RoundWaits::Wait(
-    RoundWish wish, std::shared_ptr<Waiter> waiter) {
-  const Clock::time_point end = Clock::now() + wish.timeout;
+asio::awaitable<absl::StatusOr<Bytes>> RoundWaits::Wait(RoundWish wish,
+                                                        std::shared_ptr<Waiter> waiter) {
+  std::optional<absl::StatusOr<Bytes>> answer = co_await WaitFor(wish, waiter, wish.timeout);
+  if (!answer.has_value()) {
+    // The time is up. Many may have the same, and then ask together how the round is.
+    wish.state = kAnyState;
+    wish.timeout = std::chrono::milliseconds(0);
+    answer = co_await WaitFor(wish, waiter, kLongestWait);
+  }
+  if (!answer.has_value()) {
+    co_return absl::UnavailableError("the frontend does not answer; try again later");
+  }
+  co_return *std::move(answer);
+}
+
+asio::awaitable<std::optional<absl::StatusOr<Bytes>>> RoundWaits::WaitFor(
+    const RoundWish& wish, std::shared_ptr<Waiter> waiter, std::chrono::milliseconds longest) {
+  const Clock::time_point end = Clock::now() + longest;
   const std::shared_ptr<Subscription> subscription = Join(wish, waiter);
   if (subscription == nullptr) co_return TooMany();
   // Whatever ends the wait: a subscription lasts for as long as somebody waits.

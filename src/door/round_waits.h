@@ -67,15 +67,19 @@ class RoundWaits : public std::enable_shared_from_this<RoundWaits> {
       : links_(std::move(links)), io_(io), most_(most) {}
 
   // Waits on the waiter's executor. Returns the answer to WaitRound, a whole frame, or its error as
-  // FrontendLinks::Forward; nothing if the wish's time is up before: the client is then to be told
-  // how the round is. UNAVAILABLE also if too much is waited for, and after Cancel.
-  boost::asio::awaitable<std::optional<absl::StatusOr<Bytes>>> Wait(RoundWish wish,
-                                                                    std::shared_ptr<Waiter> waiter);
+  // FrontendLinks::Forward. If the wish's time is up before, that is how the round is then: all
+  // whose time is up together share that request, too. UNAVAILABLE also if too much is waited for,
+  // and after Cancel.
+  boost::asio::awaitable<absl::StatusOr<Bytes>> Wait(RoundWish wish,
+                                                     std::shared_ptr<Waiter> waiter);
 
  private:
   using Key = std::pair<std::string, wire::RoundState>;
   struct Subscription;
 
+  // As Wait, without what follows when the time is up: then nothing.
+  boost::asio::awaitable<std::optional<absl::StatusOr<Bytes>>> WaitFor(
+      const RoundWish& wish, std::shared_ptr<Waiter> waiter, std::chrono::milliseconds longest);
   // Null if there are too many.
   std::shared_ptr<Subscription> Join(const RoundWish& wish, const std::shared_ptr<Waiter>& waiter)
       ABSL_LOCKS_EXCLUDED(mutex_);

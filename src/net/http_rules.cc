@@ -74,7 +74,7 @@ absl::Status CheckHead(absl::string_view head) {
   if (!absl::ConsumeSuffix(&head, "\r\n\r\n")) return Bad("the head of the request has no end");
   const std::vector<absl::string_view> lines = absl::StrSplit(head, kLineEnd);
   SHOAL_ASSIGN_OR_RETURN(const bool is_11, CheckRequestLine(lines.front()));
-  int hosts = 0, lengths = 0, encodings = 0;
+  int hosts = 0, connections = 0, lengths = 0, encodings = 0;
   for (size_t i = 1; i < lines.size(); ++i) {
     const absl::string_view line = lines[i];
     if (absl::StartsWith(line, " ") || absl::StartsWith(line, "\t")) {
@@ -88,6 +88,8 @@ absl::Status CheckHead(absl::string_view head) {
     const absl::string_view value = Trim(line.substr(colon + 1));
     if (absl::EqualsIgnoreCase(name, "Host")) {
       ++hosts;
+    } else if (absl::EqualsIgnoreCase(name, "Connection")) {
+      ++connections;
     } else if (absl::EqualsIgnoreCase(name, "Content-Length")) {
       ++lengths;
       if (!IsLength(value)) return Bad("Content-Length is not one decimal number");
@@ -99,6 +101,8 @@ absl::Status CheckHead(absl::string_view head) {
     }
   }
   if (hosts > 1 || (is_11 && hosts == 0)) return Bad("a request has one Host");
+  // Beast reads the first alone, and "close" may stand in another one.
+  if (connections > 1) return Bad("Connection twice");
   if (lengths > 1) return Bad("Content-Length twice");
   if (encodings > 1) return Bad("Transfer-Encoding twice");
   if (lengths > 0 && encodings > 0) return Bad("both Content-Length and Transfer-Encoding");

@@ -23,7 +23,7 @@ absl::StatusOr<std::optional<size_t>> FindHead(absl::string_view begun);
 //
 //   - one space between method, target and HTTP/1.0 or HTTP/1.1
 //   - a field's name, then at once the colon; no field goes on in a second line
-//   - one Host, in HTTP/1.0 at most one
+//   - one Host, in HTTP/1.0 at most one; at most one Connection
 //   - no body; or one Content-Length, a decimal number; or, in HTTP/1.1, one Transfer-Encoding,
 //     which is "chunked" and nothing else. Never both
 //

@@ -69,6 +69,7 @@ TEST(HttpRulesTest, WhatAnotherProgramMayTakeForAnotherRequestIsRefused) {
   }
   expect_bad(Post("Content-Length: 5\r\nContent-Length: 5\r\n"), "Content-Length twice");
   expect_bad(Post("Content-Length: 5\r\ncontent-length: 6\r\n"), "Content-Length twice");
+  expect_bad(Post("Connection: keep-alive\r\nconnection: close\r\n"), "Connection twice");
   expect_bad(Post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"), "twice");
   expect_bad(Post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), "both");
   expect_bad(Post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), "both");
