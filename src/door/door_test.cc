@@ -504,6 +504,18 @@ TEST_F(DoorTest, AMillionSmallFramesEndTheirOwnConnection) {
   ExpectServed();
 }
 
+// Parts of a message that have nothing in them never make one.
+TEST_F(DoorTest, EmptyPartsOfAMessageEndTheirOwnConnection) {
+  Start();
+  Web web(port());
+  ASSERT_EQ(web.Open().status, 101);
+  ASSERT_TRUE(web.Write(Web::Piece(Web::kBinary, {}, /*last=*/false)));
+  Bytes parts;
+  for (int i = 0; i < 10'000; ++i) Append(parts, Web::Piece(0, {}, /*last=*/false));
+  EXPECT_TRUE(IsCut([&] { return web.Write(parts); }));
+  ExpectServed();
+}
+
 TEST_F(DoorTest, AForeignPageIsRefused) {
   Start();
   for (const char* origin : {"https://evil.example", "null", "https://page.example.org:8443"}) {

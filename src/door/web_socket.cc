@@ -14,11 +14,16 @@ namespace {
 namespace asio = boost::asio;
 namespace websocket = boost::beast::websocket;
 
+// For a piece of a message, or for a ping. Beast passes over empty parts of a message by itself, of
+// which there may be millions.
+constexpr size_t kReadsForAPiece = 64;
+
 }  // namespace
 
 struct WebSocket::State {
-  explicit State(net::WebStream& stream) : socket(stream) {}
+  explicit State(net::WebStream& s) : stream(s), socket(s) {}
 
+  net::WebStream& stream;
   // It does not compress.
   websocket::stream<net::WebStream&, /*deflateSupported=*/false> socket;
 };
@@ -29,7 +34,10 @@ WebSocket::WebSocket(net::WebStream& stream, std::function<void()> on_control)
   // An answer is one frame of WebSocket's as well.
   state_->socket.auto_fragment(false);
   state_->socket.control_callback(
-      [told = std::move(on_control)](websocket::frame_type, boost::beast::string_view) { told(); });
+      [told = std::move(on_control), &stream](websocket::frame_type, boost::beast::string_view) {
+        stream.AllowReads(kReadsForAPiece);
+        told();
+      });
 }
 
 WebSocket::~WebSocket() = default;
@@ -42,6 +50,7 @@ WebSocket::Result WebSocket::Accept(const Request& head) {
 }
 
 asio::awaitable<WebSocket::Piece> WebSocket::ReadSome(MutableBytes into) {
+  state_->stream.AllowReads(kReadsForAPiece);
   const auto [error, size] =
       co_await state_->socket.async_read_some(asio::buffer(into.data(), into.size()), net::kAwait);
   co_return Piece{error, size};
@@ -59,6 +68,7 @@ WebSocket::Result WebSocket::Write(BytesView message, Kind kind) {
 }
 
 WebSocket::Result WebSocket::Refuse() {
+  state_->stream.AllowReads(net::WebStream::kNoLimit);  // the door limits what it drops
   const auto [error] =
       co_await state_->socket.async_close(websocket::close_code::policy_error, net::kAwait);
   co_return error;

@@ -33,6 +33,7 @@ class WebSocket {
     boost::system::error_code error;
     size_t size;
   };
+  // Fails, too, if much comes of which nothing is a part of a message.
   boost::asio::awaitable<Piece> ReadSome(MutableBytes into);
   // Of the message that the latest piece belongs to.
   bool got_text() const;

@@ -39,6 +39,15 @@ bool IsLength(absl::string_view value) {
          std::ranges::all_of(value, absl::ascii_isdigit);
 }
 
+// RFC 3986, section 3.2.2, with a port. Empty for a target that has no host.
+bool IsHost(absl::string_view value) {
+  return std::ranges::all_of(value, [](unsigned char c) {
+    return absl::ascii_isalnum(c) ||
+           absl::string_view("-._~%!$&'()*+,;=:[]").find(static_cast<char>(c)) !=
+               absl::string_view::npos;
+  });
+}
+
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
 // Whether it is HTTP/1.1, in place of HTTP/1.0.
@@ -88,6 +97,7 @@ absl::Status CheckHead(absl::string_view head) {
     const absl::string_view value = Trim(line.substr(colon + 1));
     if (absl::EqualsIgnoreCase(name, "Host")) {
       ++hosts;
+      if (!IsHost(value)) return Bad("Host is not HOST or HOST:PORT");
     } else if (absl::EqualsIgnoreCase(name, "Connection")) {
       ++connections;
     } else if (absl::EqualsIgnoreCase(name, "Content-Length")) {
@@ -111,11 +121,13 @@ absl::Status CheckHead(absl::string_view head) {
 }
 
 absl::string_view PathOf(absl::string_view target) {
-  const size_t colon = target.find("://");
-  if (colon != absl::string_view::npos && target.find_first_of("/?") == colon + 1) {
-    const size_t path = target.find_first_of("/?", colon + 3);
+  for (const absl::string_view scheme : {"http://", "https://", "ws://", "wss://"}) {
+    if (!absl::StartsWithIgnoreCase(target, scheme)) continue;
+    const size_t path = target.find_first_of("/?", scheme.size());
+    if (path == scheme.size()) break;  // without a host
     if (path == absl::string_view::npos || target[path] == '?') return "/";
     target.remove_prefix(path);
+    break;
   }
   return target.substr(0, target.find('?'));
 }

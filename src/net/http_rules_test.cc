@@ -69,6 +69,9 @@ TEST(HttpRulesTest, WhatAnotherProgramMayTakeForAnotherRequestIsRefused) {
   }
   expect_bad(Post("Content-Length: 5\r\nContent-Length: 5\r\n"), "Content-Length twice");
   expect_bad(Post("Content-Length: 5\r\ncontent-length: 6\r\n"), "Content-Length twice");
+  for (const char* host : {"a b", "a, b", "u@h", "a/b", "a?b", "\xff", "a\"b"}) {
+    expect_bad(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n"), "Host");
+  }
   expect_bad(Post("Connection: keep-alive\r\nconnection: close\r\n"), "Connection twice");
   expect_bad(Post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"), "twice");
   expect_bad(Post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), "both");
@@ -107,6 +110,10 @@ TEST(HttpRulesTest, ATargetMayNameTheServer) {
   EXPECT_EQ(PathOf("http://door?/v1/call"), "/");
   EXPECT_EQ(PathOf("/http://door/v1/call"), "/http://door/v1/call");
   EXPECT_EQ(PathOf("x?://door/v1/call"), "x");
+  for (const char* target : {"http:///v1/call", "://x/v1/call", "1http://x/v1/call",
+                             "ftp://x/v1/call", "@://x/v1/call"}) {
+    EXPECT_EQ(PathOf(target), target);
+  }
   EXPECT_EQ(PathOf("*"), "*");
   EXPECT_EQ(PathOf("door:443"), "door:443");
 }

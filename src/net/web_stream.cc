@@ -1,6 +1,8 @@
 #include "src/net/web_stream.h"
 
 #include "boost/asio/as_tuple.hpp"
+#include "boost/asio/error.hpp"
+#include "boost/asio/post.hpp"
 #include "boost/asio/ssl/stream.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/beast/websocket/ssl.hpp"
@@ -66,6 +68,13 @@ void WebStream::AddToWrite(asio::const_buffer buffer) {
 }
 
 void WebStream::StartRead(asio::mutable_buffer into, IoHandler handler) {
+  if (reads_ == 0) {
+    const executor_type executor = handler.get_executor();  // before the handler moves
+    asio::post(executor,
+               [handler = std::move(handler)]() mutable { handler(asio::error::message_size, 0); });
+    return;
+  }
+  --reads_;
   if (tls_ != nullptr) {
     tls_->stream.async_read_some(into, std::move(handler));
   } else {

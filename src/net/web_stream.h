@@ -7,6 +7,7 @@
 #define SHOAL_SRC_NET_WEB_STREAM_H_
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -104,6 +105,11 @@ class WebStream {
         token, this);
   }
 
+  // After so many reads from now on one fails (message_size) instead of waiting for more: what
+  // comes makes nobody any wiser. kNoLimit until this is called.
+  static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+  void AllowReads(size_t count) { reads_ = count; }
+
   // How Beast cuts or ends the connection under a WebSocket.
   friend void beast_close_socket(WebStream& stream) {
     boost::system::error_code ignored;
@@ -136,6 +142,7 @@ class WebStream {
   Socket socket_;
   std::unique_ptr<Tls> tls_;
   std::vector<boost::asio::const_buffer> writing_;
+  size_t reads_ = kNoLimit;  // that may still begin
 };
 
 }  // namespace shoal::net
