@@ -68,8 +68,8 @@ class CommandsTest : public ::testing::Test {
       EXPECT_EQ(address, "localhost:7000");
       return client::testing::ConnectTo(&frontend_, &mutex_);
     };
-    const std::vector<cli::Command> commands = {Init(connect), Query(connect), Simulate(connect),
-                                                Status(connect), Watch(connect)};
+    const std::vector<cli::Command> commands = {Init(connect),   Query(connect), Simulate(connect),
+                                                Status(connect), Watch(connect), Updates(connect)};
     std::ostringstream out, err;
     std::istringstream in(input);
     cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = terminal_};
@@ -726,6 +726,19 @@ TEST_F(CommandsTest, StatusBelievesNoOtherDeployment) {
   FakeFrontend other({.seed = 2, .now_s = SystemClock().NowSeconds()});
   frontend_.deployment = other.deployment;
   EXPECT_EQ(Run({"status", "--config", ConfigPath()}).code, cli::kExitVerification);
+}
+
+// That nothing is known to be installed does not mean that nothing is out of date.
+TEST_F(CommandsTest, UpdatesOfNothingAreIncomplete) {
+  const std::string path = directory_ + "/status";
+  for (const char* text :
+       {"", "Package: a\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 1\n"}) {
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic));
+    const Outcome outcome = Run({"updates", "--config", ConfigPath(), "--installed", path});
+    EXPECT_EQ(outcome.code, cli::kExitIncomplete) << outcome.err;
+    EXPECT_NE(outcome.err.find(path + ": names no installed packages"), std::string::npos)
+        << outcome.err;
+  }
 }
 
 TEST_F(CommandsTest, SimulateChecksACrowd) {
