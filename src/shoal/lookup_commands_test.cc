@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -417,6 +418,37 @@ TEST_F(CommandsTest, QueryReadsAPipe) {
   EXPECT_EQ(RunQuery({"--file", path}).out,
             "key-3\tfound\tvalue of key-3\tyes\nkey-4\tfound\tvalue of key-4\tyes\n");
   writer.join();
+}
+
+// What has no end is not read until memory is full.
+TEST_F(CommandsTest, QueryReadsNoDevices) {
+  for (const char* device : {"/dev/zero", "/dev/null", "/dev/urandom"}) {
+    const Outcome outcome = RunQuery({"--file", device});
+    EXPECT_EQ(outcome.code, cli::kExitFailed) << device;
+    EXPECT_NE(outcome.err.find(absl::StrCat(device, ": is no regular file and no pipe")),
+              std::string::npos)
+        << outcome.err;
+  }
+  // A pipe is refused at the first line that is no key, while its writer still holds it open.
+  terminal_ = true;
+  const std::string path = directory_ + "/endless";
+  ASSERT_EQ(0, ::mkfifo(path.c_str(), 0600));
+  std::signal(SIGPIPE, SIG_IGN);
+  uint64_t written = 0;
+  std::thread writer([&] {
+    std::ofstream out(path);
+    const std::string piece(1 << 16, 'x');
+    while (written < (uint64_t{1} << 28) && out.write(piece.data(), 1 << 16).flush()) {
+      written += piece.size();
+    }
+  });
+  const Outcome outcome = RunQuery({"--file", path});
+  writer.join();
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find("endless is a pipe: waiting"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("endless:1: has more than 65536 bytes"), std::string::npos)
+      << outcome.err;
+  EXPECT_LT(written, uint64_t{1} << 20);
 }
 
 TEST_F(CommandsTest, QueryNoticesThatTheKeysHaveChanged) {
