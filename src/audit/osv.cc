@@ -66,6 +66,23 @@ absl::StatusOr<std::string> VersionText(const JsonView& view) {
   return std::string(text);
 }
 
+// Nothing for what is no time, or no time that has a date.
+std::optional<absl::Time> TimeIn(absl::string_view text) {
+  absl::Time time;
+  if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr) || time == absl::InfinitePast() ||
+      time == absl::InfiniteFuture()) {
+    return std::nullopt;
+  }
+  return time;
+}
+
+// Whether a record no longer holds. What stands there in place of a time that has come takes no
+// advisory away.
+bool IsWithdrawn(absl::string_view text) {
+  const std::optional<absl::Time> time = TimeIn(text);
+  return time.has_value() && *time <= absl::Now();
+}
+
 struct Event {
   enum class Kind { kIntroduced, kFixed, kLastAffected };
   Kind kind;
@@ -312,7 +329,7 @@ absl::StatusOr<OsvRecords::Record> OsvRecords::Read(absl::string_view json,
     return whole.Wrong("has no time in `modified`");
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string withdrawn, word("withdrawn"));
-  record.withdrawn = !withdrawn.empty();
+  record.withdrawn = IsWithdrawn(withdrawn);
   SHOAL_ASSIGN_OR_RETURN(std::string published, word("published"));
   Entry entry{.ids = {record.id},
               .upstream = "",
@@ -386,12 +403,10 @@ absl::Status OsvRecords::Keep(Record record, const std::string& source) {
   const auto [place, is_new] = records_.try_emplace(record.id);
   Record& kept = place->second;
   if (!is_new) {
-    absl::Time now, before;
-    const bool comparable = absl::ParseTime(absl::RFC3339_full, record.modified, &now, nullptr) &&
-                            absl::ParseTime(absl::RFC3339_full, kept.modified, &before, nullptr);
-    if (comparable && now != before) {
+    const std::optional<absl::Time> now = TimeIn(record.modified), before = TimeIn(kept.modified);
+    if (now.has_value() && before.has_value() && *now != *before) {
       ++counts_.older;
-      if (now < before) return absl::OkStatus();
+      if (*now < *before) return absl::OkStatus();
       kept_bytes_ -= kept.bytes;
     } else {
       if (record.withdrawn) return absl::OkStatus();
@@ -429,12 +444,11 @@ absl::Status OsvRecords::LeaveOut(absl::string_view json, const std::string& sou
   if (!affected_view.ok()) return unread();
   const absl::StatusOr<std::vector<JsonView>> affected = affected_view->Items();
   if (!affected.ok()) return unread();
-  const absl::string_view withdrawn = TextIn(whole, "withdrawn");
   const bool is_record = affected_view->exists() || !TextIn(whole, "id").empty() ||
                          absl::StrContains(json, "\"ecosystem\"");
   ++counts_.left_out;
   if (counts_.first_left_out.empty()) counts_.first_left_out = std::string(why.message());
-  if (!withdrawn.empty() || !is_record) return absl::OkStatus();
+  if (IsWithdrawn(TextIn(whole, "withdrawn")) || !is_record) return absl::OkStatus();
 
   Record record;
   Entry entry{.ids = {OddId(TextIn(whole, "id"), source)},

@@ -288,6 +288,31 @@ TEST(OsvTest, WithdrawnRecordsAreLeftOut) {
   EXPECT_EQ(records.counts().unknown, (std::map<std::string, uint64_t>{{"Maven", 1}}));
 }
 
+// What is no time, or one that is to come, takes no advisory away; nor does it make a copy the
+// newer one.
+TEST(OsvTest, OnlyATimeThatHasComeWithdraws) {
+  const std::string package = Package("PyPI", "p", Ranges(R"({"introduced":"0"})"));
+  for (const char* time : {"2099-01-01T00:00:00Z", "no", "false", "0", "infinite-past",
+                           "infinite-future", "2022-01-01", "2022-13-01T00:00:00Z"}) {
+    const std::string withdrawn = absl::StrCat(R"("withdrawn":")", time, R"(",)");
+    OsvRecords records;
+    SHOAL_EXPECT_OK(records.Add(Record("X-1", withdrawn + package), "one"));
+    EXPECT_TRUE(Finish(records).contains("PyPI/p")) << time;
+    EXPECT_EQ(records.counts().withdrawn, 0u) << time;
+    // A record that cannot be read for another reason.
+    OsvRecords odd;
+    SHOAL_EXPECT_OK(odd.Add(Record("X-1", absl::StrCat(withdrawn, R"("aliases":7,)", package)),
+                            "one", OsvRecords::Odd::kLeaveOut));
+    EXPECT_TRUE(Finish(odd).contains("PyPI/p")) << time;
+  }
+  OsvRecords copies;
+  SHOAL_EXPECT_OK(copies.Add(Record("X-1", package), "one"));
+  SHOAL_EXPECT_OK(copies.Add(R"({"id":"X-1","modified":"infinite-future",)"
+                             R"("withdrawn":"2022-01-01T00:00:00Z"})",
+                             "two"));
+  EXPECT_TRUE(Finish(copies).contains("PyPI/p"));
+}
+
 // An older copy of a record, from another place, must not bring back what was withdrawn; nor may
 // one hide what holds.
 TEST(OsvTest, OfSeveralCopiesTheNewestCounts) {
@@ -399,7 +424,7 @@ TEST(OsvTest, WhatIsNoRecordIsLeftOutAndItsPackagesAreUnclear) {
   }
   // What is withdrawn, is of another ecosystem or is no record at all concerns no package.
   for (const std::string& json :
-       {Record("X-2", absl::StrCat(R"("withdrawn":"2022",)",
+       {Record("X-2", absl::StrCat(R"("withdrawn":"2022-01-01T00:00:00Z",)",
                                    Package("PyPI", "q", Ranges(events, "OTHER")))),
         Record("X-2", absl::StrCat(R"("aliases":7,)", Package("Maven", "q", Ranges(events)))),
         std::string(R"({"modules":[]})")}) {
