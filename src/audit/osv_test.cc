@@ -1,5 +1,7 @@
 #include "src/audit/osv.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -590,6 +592,26 @@ TEST(OsvTest, ADirectoryIsReadToTheBottom) {
   EXPECT_EQ(unread(), 4u);
   fs::create_symlink("/nowhere", directory / "gone.json");
   EXPECT_EQ(unread(), 5u);
+  // RustSec's own notation, and other names of records.
+  std::ofstream(directory / "X-2.md") << "```toml\n[advisory]\nid = \"X-2\"\n```\n# Two\n";
+  std::ofstream(directory / "X-1.toml") << "[advisory]\nid='X-1'\n";
+  std::ofstream(directory / "README.md") << "id = \"X-8\"\n";
+  EXPECT_EQ(unread(), 5u);
+  std::ofstream(directory / "X-8.md") << "```toml\r\n[ advisory ]\r\nid = \"X-8\"\r\n```\r\n";
+  std::ofstream(directory / "X-7.toml") << "[advisory]\npackage = \"p\"\n";
+  EXPECT_EQ(unread(), 7u);
+  std::ofstream(directory / "X-6.osv") << Record("X-6", Package("PyPI", "p", R"("versions":[])"));
+  EXPECT_EQ(unread(), 8u);
+  // A packed file beside another record than its own.
+  std::ofstream(directory / "one.json.gz") << "x";
+  std::ofstream(directory / "one.zip") << "x";
+  std::ofstream(directory / "PyPI.tar.xz") << "x";
+  EXPECT_EQ(unread(), 8u);
+  std::ofstream(directory / "new.json.gz") << "x";
+  std::ofstream(directory / "PyPI" / "new.zip") << "x";
+  EXPECT_EQ(unread(), 10u);
+  EXPECT_EQ(::mkfifo((directory / "pipe.md").c_str(), 0600), 0);
+  EXPECT_EQ(unread(), 11u);
   fs::remove_all(directory);
 }
 
