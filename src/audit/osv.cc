@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
@@ -64,6 +65,23 @@ absl::StatusOr<std::string> VersionText(const JsonView& view) {
     return view.Wrong(absl::StrCat("a version has 1 to ", kMaxVersionBytes, " bytes"));
   }
   return std::string(text);
+}
+
+// Nothing for what is no time, or no time that has a date.
+std::optional<absl::Time> TimeIn(absl::string_view text) {
+  absl::Time time;
+  if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr) || time == absl::InfinitePast() ||
+      time == absl::InfiniteFuture()) {
+    return std::nullopt;
+  }
+  return time;
+}
+
+// Whether a record no longer holds. What stands there in place of a time that has come takes no
+// advisory away.
+bool IsWithdrawn(absl::string_view text) {
+  const std::optional<absl::Time> time = TimeIn(text);
+  return time.has_value() && *time <= absl::Now();
 }
 
 struct Event {
@@ -262,17 +280,55 @@ std::string OddId(absl::string_view id, const std::string& source) {
   return !stem.empty() && IsWord(stem) ? stem : "unreadable";
 }
 
+// What a line gives to `id`, or nothing if it gives that nothing.
+std::optional<std::string> IdInLine(absl::string_view line, absl::string_view separator) {
+  if (!absl::ConsumePrefix(&line, "id")) return std::nullopt;
+  line = absl::StripAsciiWhitespace(line);
+  if (!absl::ConsumePrefix(&line, separator)) return std::nullopt;
+  line = absl::StripAsciiWhitespace(line);
+  for (const absl::string_view quote : {"\"", "'"}) {
+    if (absl::ConsumePrefix(&line, quote)) absl::ConsumeSuffix(&line, quote);
+  }
+  return std::string(line);
+}
+
 // The id of a record in YAML: that of its first level. Nothing for another file, which has none.
 std::optional<std::string> IdInYaml(absl::string_view text) {
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (!absl::ConsumePrefix(&line, "id:")) continue;
-    line = absl::StripAsciiWhitespace(line);
-    for (const absl::string_view quote : {"\"", "'"}) {
-      if (absl::ConsumePrefix(&line, quote)) absl::ConsumeSuffix(&line, quote);
-    }
-    return std::string(line);
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (std::optional<std::string> id = IdInLine(line, ":"); id.has_value()) return id;
   }
   return std::nullopt;
+}
+
+// The id of an advisory as RustSec writes it: TOML, alone or at the head of Markdown. Empty if it
+// has none, and nothing for another file.
+std::optional<std::string> IdInToml(absl::string_view text) {
+  bool is_advisory = false;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    const std::string bare = absl::StrReplaceAll(line, {{" ", ""}, {"\t", ""}, {"\"", ""}});
+    is_advisory |= absl::StartsWith(bare, "[advisory]");
+    if (!is_advisory) continue;
+    if (std::optional<std::string> id = IdInLine(line, "="); id.has_value()) return id;
+  }
+  return is_advisory ? std::optional<std::string>("") : std::nullopt;
+}
+
+// Whether one of the paths, which are sorted, is what a packed file has in it: new.json for
+// new.json.gz, new.json or a file in new/ for new.zip. An all.zip is what osv.dev has beside the
+// records that are in it.
+bool IsUnpacked(const std::string& packed, const std::vector<std::string>& paths) {
+  const fs::path path(packed);
+  fs::path stem = path.parent_path() / path.stem();
+  if (absl::EqualsIgnoreCase(stem.extension().string(), ".tar")) stem.replace_extension();
+  const bool is_all = path.filename() == "all.zip";
+  const std::string folder =
+      absl::StrCat(is_all ? path.parent_path().string() : stem.string(), "/");
+  const auto first = std::ranges::lower_bound(paths, folder);
+  return (first != paths.end() && absl::StartsWith(*first, folder)) ||
+         std::ranges::binary_search(paths, absl::StrCat(stem.string(), ".json")) ||
+         (absl::EndsWithIgnoreCase(stem.string(), ".json") &&
+          std::ranges::binary_search(paths, stem.string()));
 }
 
 }  // namespace
@@ -312,7 +368,7 @@ absl::StatusOr<OsvRecords::Record> OsvRecords::Read(absl::string_view json,
     return whole.Wrong("has no time in `modified`");
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string withdrawn, word("withdrawn"));
-  record.withdrawn = !withdrawn.empty();
+  record.withdrawn = IsWithdrawn(withdrawn);
   SHOAL_ASSIGN_OR_RETURN(std::string published, word("published"));
   Entry entry{.ids = {record.id},
               .upstream = "",
@@ -386,12 +442,10 @@ absl::Status OsvRecords::Keep(Record record, const std::string& source) {
   const auto [place, is_new] = records_.try_emplace(record.id);
   Record& kept = place->second;
   if (!is_new) {
-    absl::Time now, before;
-    const bool comparable = absl::ParseTime(absl::RFC3339_full, record.modified, &now, nullptr) &&
-                            absl::ParseTime(absl::RFC3339_full, kept.modified, &before, nullptr);
-    if (comparable && now != before) {
+    const std::optional<absl::Time> now = TimeIn(record.modified), before = TimeIn(kept.modified);
+    if (now.has_value() && before.has_value() && *now != *before) {
       ++counts_.older;
-      if (now < before) return absl::OkStatus();
+      if (*now < *before) return absl::OkStatus();
       kept_bytes_ -= kept.bytes;
     } else {
       if (record.withdrawn) return absl::OkStatus();
@@ -429,12 +483,11 @@ absl::Status OsvRecords::LeaveOut(absl::string_view json, const std::string& sou
   if (!affected_view.ok()) return unread();
   const absl::StatusOr<std::vector<JsonView>> affected = affected_view->Items();
   if (!affected.ok()) return unread();
-  const absl::string_view withdrawn = TextIn(whole, "withdrawn");
   const bool is_record = affected_view->exists() || !TextIn(whole, "id").empty() ||
                          absl::StrContains(json, "\"ecosystem\"");
   ++counts_.left_out;
   if (counts_.first_left_out.empty()) counts_.first_left_out = std::string(why.message());
-  if (!withdrawn.empty() || !is_record) return absl::OkStatus();
+  if (IsWithdrawn(TextIn(whole, "withdrawn")) || !is_record) return absl::OkStatus();
 
   Record record;
   Entry entry{.ids = {OddId(TextIn(whole, "id"), source)},
@@ -485,7 +538,7 @@ absl::Status OsvRecords::Add(absl::string_view json, const std::string& source, 
 
 absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
   // What else than files in JSON could hold records.
-  std::vector<std::string> paths, yaml, packed, others;
+  std::vector<std::string> paths, yaml, toml, packed, others;
   std::error_code error;
   const fs::path root = fs::weakly_canonical(directory, error);
   if (error) return ErrnoStatus(error.value(), directory);
@@ -506,9 +559,12 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
       (entry->is_regular_file(ignored) ? paths : others).push_back(path);
     } else if (ends_with({".yaml", ".yml"})) {
       yaml.push_back(path);
-    } else if (ends_with({".jsonl", ".ndjson"})) {
+    } else if (ends_with({".md", ".toml"})) {
+      toml.push_back(path);
+    } else if (ends_with({".jsonl", ".ndjson", ".osv"})) {
       others.push_back(path);
-    } else if (ends_with({".zip", ".gz", ".tgz", ".xz", ".zst", ".bz2", ".tar"})) {
+    } else if (ends_with({".zip", ".gz", ".tgz", ".xz", ".txz", ".zst", ".bz2", ".tbz2", ".tar",
+                          ".7z", ".lz4", ".br"})) {
       packed.push_back(path);
     }
   }
@@ -516,12 +572,12 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
   if (paths.empty()) {
     return absl::NotFoundError(absl::StrCat(
         directory, ": no OSV records here (*.json)",
-        yaml.empty() && packed.empty() ? "" : "; those in YAML or in a packed file are not read"));
+        yaml.empty() && toml.empty() && packed.empty() && others.empty()
+            ? ""
+            : "; those in YAML, TOML, Markdown, packed files or under other names are not read"));
   }
   std::sort(paths.begin(), paths.end());
-  std::set<std::string> with_json;
   for (const std::string& path : paths) {
-    with_json.insert(fs::path(path).parent_path().string());
     const absl::StatusOr<std::string> json = ReadFile(path, kMaxRecordBytes);
     if (absl::IsResourceExhausted(json.status())) {
       SHOAL_RETURN_IF_ERROR(LeaveUnread(json.status(), odd));
@@ -533,20 +589,31 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
   const auto unread = [&](const std::string& path, absl::string_view why) {
     return LeaveUnread(absl::InvalidArgumentError(absl::StrCat(path, ": ", why)), odd);
   };
-  for (const std::string& path : yaml) {
-    const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);
-    const std::optional<std::string> id =
-        text.ok() ? IdInYaml(*text) : std::optional<std::string>();
-    if (text.ok() && (!id.has_value() || records_.contains(*id))) continue;
-    SHOAL_RETURN_IF_ERROR(unread(path, "is a record in YAML, which is not read: have it in JSON"));
-  }
+  const auto look_into = [&](const std::vector<std::string>& files, auto id_in,
+                             absl::string_view why) -> absl::Status {
+    for (const std::string& path : files) {
+      std::error_code ignored;
+      if (fs::is_regular_file(path, ignored)) {
+        const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);
+        const std::optional<std::string> id =
+            text.ok() ? id_in(*text) : std::optional<std::string>();
+        if (text.ok() && (!id.has_value() || records_.contains(*id))) continue;
+      }
+      SHOAL_RETURN_IF_ERROR(unread(path, why));
+    }
+    return absl::OkStatus();
+  };
+  SHOAL_RETURN_IF_ERROR(
+      look_into(yaml, IdInYaml, "is a record in YAML, which is not read: have it in JSON"));
+  SHOAL_RETURN_IF_ERROR(
+      look_into(toml, IdInToml, "is an advisory in TOML, which is not read: have it in JSON"));
   for (const std::string& path : packed) {
-    if (with_json.contains(fs::path(path).parent_path().string())) continue;
+    if (IsUnpacked(path, paths)) continue;
     SHOAL_RETURN_IF_ERROR(unread(path, "is a packed file, which is not read: unpack it"));
   }
   for (const std::string& path : others) {
     SHOAL_RETURN_IF_ERROR(
-        unread(path, "is neither a regular file with one record nor a directory"));
+        unread(path, "is no regular file with one record under a name in .json, and no directory"));
   }
   return absl::OkStatus();
 }

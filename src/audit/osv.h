@@ -62,10 +62,10 @@ class OsvRecords {
   // kMaxKeptBytes.
   absl::Status Add(absl::string_view json, const std::string& source, Odd odd = Odd::kRefuse);
   // Adds every file of the directory and of those in it whose name ends with ".json", in the order
-  // of their names. What else could hold records is odd: a record in YAML, without a copy in JSON;
-  // a packed file without a file in JSON beside it; lines of JSON; and a link to a directory
-  // outside, as links are not followed. Errors of Add and of the files; NOT_FOUND if there are
-  // none.
+  // of their names. What else could hold records is odd: a record in YAML, or in RustSec's TOML,
+  // without a copy in JSON; a packed file without its content beside it; lines of JSON; *.osv; and
+  // a link to a directory outside, as links are not followed. Errors of Add and of the files;
+  // NOT_FOUND if there are none.
   absl::Status AddDirectory(const std::string& directory, Odd odd = Odd::kRefuse);
 
   // The table's records: each takes at most `max_bytes` of a row. RESOURCE_EXHAUSTED if one cannot.

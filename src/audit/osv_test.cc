@@ -1,5 +1,7 @@
 #include "src/audit/osv.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -288,6 +290,31 @@ TEST(OsvTest, WithdrawnRecordsAreLeftOut) {
   EXPECT_EQ(records.counts().unknown, (std::map<std::string, uint64_t>{{"Maven", 1}}));
 }
 
+// What is no time, or one that is to come, takes no advisory away; nor does it make a copy the
+// newer one.
+TEST(OsvTest, OnlyATimeThatHasComeWithdraws) {
+  const std::string package = Package("PyPI", "p", Ranges(R"({"introduced":"0"})"));
+  for (const char* time : {"2099-01-01T00:00:00Z", "no", "false", "0", "infinite-past",
+                           "infinite-future", "2022-01-01", "2022-13-01T00:00:00Z"}) {
+    const std::string withdrawn = absl::StrCat(R"("withdrawn":")", time, R"(",)");
+    OsvRecords records;
+    SHOAL_EXPECT_OK(records.Add(Record("X-1", withdrawn + package), "one"));
+    EXPECT_TRUE(Finish(records).contains("PyPI/p")) << time;
+    EXPECT_EQ(records.counts().withdrawn, 0u) << time;
+    // A record that cannot be read for another reason.
+    OsvRecords odd;
+    SHOAL_EXPECT_OK(odd.Add(Record("X-1", absl::StrCat(withdrawn, R"("aliases":7,)", package)),
+                            "one", OsvRecords::Odd::kLeaveOut));
+    EXPECT_TRUE(Finish(odd).contains("PyPI/p")) << time;
+  }
+  OsvRecords copies;
+  SHOAL_EXPECT_OK(copies.Add(Record("X-1", package), "one"));
+  SHOAL_EXPECT_OK(copies.Add(R"({"id":"X-1","modified":"infinite-future",)"
+                             R"("withdrawn":"2022-01-01T00:00:00Z"})",
+                             "two"));
+  EXPECT_TRUE(Finish(copies).contains("PyPI/p"));
+}
+
 // An older copy of a record, from another place, must not bring back what was withdrawn; nor may
 // one hide what holds.
 TEST(OsvTest, OfSeveralCopiesTheNewestCounts) {
@@ -399,7 +426,7 @@ TEST(OsvTest, WhatIsNoRecordIsLeftOutAndItsPackagesAreUnclear) {
   }
   // What is withdrawn, is of another ecosystem or is no record at all concerns no package.
   for (const std::string& json :
-       {Record("X-2", absl::StrCat(R"("withdrawn":"2022",)",
+       {Record("X-2", absl::StrCat(R"("withdrawn":"2022-01-01T00:00:00Z",)",
                                    Package("PyPI", "q", Ranges(events, "OTHER")))),
         Record("X-2", absl::StrCat(R"("aliases":7,)", Package("Maven", "q", Ranges(events)))),
         std::string(R"({"modules":[]})")}) {
@@ -565,6 +592,26 @@ TEST(OsvTest, ADirectoryIsReadToTheBottom) {
   EXPECT_EQ(unread(), 4u);
   fs::create_symlink("/nowhere", directory / "gone.json");
   EXPECT_EQ(unread(), 5u);
+  // RustSec's own notation, and other names of records.
+  std::ofstream(directory / "X-2.md") << "```toml\n[advisory]\nid = \"X-2\"\n```\n# Two\n";
+  std::ofstream(directory / "X-1.toml") << "[advisory]\nid='X-1'\n";
+  std::ofstream(directory / "README.md") << "id = \"X-8\"\n";
+  EXPECT_EQ(unread(), 5u);
+  std::ofstream(directory / "X-8.md") << "```toml\r\n[ advisory ]\r\nid = \"X-8\"\r\n```\r\n";
+  std::ofstream(directory / "X-7.toml") << "[advisory]\npackage = \"p\"\n";
+  EXPECT_EQ(unread(), 7u);
+  std::ofstream(directory / "X-6.osv") << Record("X-6", Package("PyPI", "p", R"("versions":[])"));
+  EXPECT_EQ(unread(), 8u);
+  // A packed file beside another record than its own.
+  std::ofstream(directory / "one.json.gz") << "x";
+  std::ofstream(directory / "one.zip") << "x";
+  std::ofstream(directory / "PyPI.tar.xz") << "x";
+  EXPECT_EQ(unread(), 8u);
+  std::ofstream(directory / "new.json.gz") << "x";
+  std::ofstream(directory / "PyPI" / "new.zip") << "x";
+  EXPECT_EQ(unread(), 10u);
+  EXPECT_EQ(::mkfifo((directory / "pipe.md").c_str(), 0600), 0);
+  EXPECT_EQ(unread(), 11u);
   fs::remove_all(directory);
 }
 

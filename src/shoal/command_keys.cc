@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <istream>
 #include <utility>
 
@@ -23,16 +24,23 @@ namespace {
 constexpr size_t kMaxHeldBytes = 1 << 30;
 constexpr size_t kBufferBytes = 1 << 16;
 
-absl::StatusOr<std::string> ReadAll(std::istream& in) {
+// What a stream has, of which the lines are looked at as they come: one that never ends, such as
+// /dev/zero, is refused at its first line.
+absl::StatusOr<std::string> ReadAll(std::istream& in, const std::string& name) {
+  const KeyLines::Take take = [](absl::string_view) { return absl::OkStatus(); };
+  KeyLines cutter(name, take);
   std::string text;
   std::string buffer(kBufferBytes, '\0');
   while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
-    text.append(buffer, 0, static_cast<size_t>(in.gcount()));
-    if (text.size() > kMaxHeldBytes) {
+    const auto piece = absl::string_view(buffer).substr(0, static_cast<size_t>(in.gcount()));
+    SHOAL_RETURN_IF_ERROR(cutter.Feed(piece));
+    if (text.size() + piece.size() > kMaxHeldBytes) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("standard input: more than ", kMaxHeldBytes, " bytes of keys; give a file"));
+          absl::StrCat(name, ": more than ", kMaxHeldBytes, " bytes of keys; give a regular file"));
     }
+    absl::StrAppend(&text, piece);
   }
+  if (in.bad()) return absl::UnavailableError(absl::StrCat(name, ": cannot be read to its end"));
   return text;
 }
 
@@ -61,10 +69,19 @@ absl::StatusOr<CommandKeys> CommandKeys::Read(absl::string_view command, const c
     Source source{.name = path == "-" ? "standard input" : path};
     struct stat info;
     if (path == "-") {
-      SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(io.in));
+      SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(io.in, source.name));
+    } else if (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
+      if (io.err_is_terminal) {
+        io.err << command << ": " << Printable(path)
+               << " is a pipe: waiting for whoever writes keys to it\n";
+      }
+      std::ifstream pipe(path, std::ios::binary);
+      if (!pipe) return ErrnoStatus(errno, path);
+      SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(pipe, path));
     } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) &&
                !S_ISDIR(info.st_mode)) {
-      SHOAL_ASSIGN_OR_RETURN(source.held, ReadFile(path, kMaxHeldBytes));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": is no regular file and no pipe: give one of them, or - for standard input"));
     }
     keys.sources_.push_back(std::move(source));
   }

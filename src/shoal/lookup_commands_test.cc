@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -68,8 +69,8 @@ class CommandsTest : public ::testing::Test {
       EXPECT_EQ(address, "localhost:7000");
       return client::testing::ConnectTo(&frontend_, &mutex_);
     };
-    const std::vector<cli::Command> commands = {Init(connect), Query(connect), Simulate(connect),
-                                                Status(connect), Watch(connect)};
+    const std::vector<cli::Command> commands = {Init(connect),   Query(connect), Simulate(connect),
+                                                Status(connect), Watch(connect), Updates(connect)};
     std::ostringstream out, err;
     std::istringstream in(input);
     cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = terminal_};
@@ -419,6 +420,37 @@ TEST_F(CommandsTest, QueryReadsAPipe) {
   writer.join();
 }
 
+// What has no end is not read until memory is full.
+TEST_F(CommandsTest, QueryReadsNoDevices) {
+  for (const char* device : {"/dev/zero", "/dev/null", "/dev/urandom"}) {
+    const Outcome outcome = RunQuery({"--file", device});
+    EXPECT_EQ(outcome.code, cli::kExitFailed) << device;
+    EXPECT_NE(outcome.err.find(absl::StrCat(device, ": is no regular file and no pipe")),
+              std::string::npos)
+        << outcome.err;
+  }
+  // A pipe is refused at the first line that is no key, while its writer still holds it open.
+  terminal_ = true;
+  const std::string path = directory_ + "/endless";
+  ASSERT_EQ(0, ::mkfifo(path.c_str(), 0600));
+  std::signal(SIGPIPE, SIG_IGN);
+  uint64_t written = 0;
+  std::thread writer([&] {
+    std::ofstream out(path);
+    const std::string piece(1 << 16, 'x');
+    while (written < (uint64_t{1} << 28) && out.write(piece.data(), 1 << 16).flush()) {
+      written += piece.size();
+    }
+  });
+  const Outcome outcome = RunQuery({"--file", path});
+  writer.join();
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find("endless is a pipe: waiting"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("endless:1: has more than 65536 bytes"), std::string::npos)
+      << outcome.err;
+  EXPECT_LT(written, uint64_t{1} << 20);
+}
+
 TEST_F(CommandsTest, QueryNoticesThatTheKeysHaveChanged) {
   frontend_.OpenRound();
   const std::string path = directory_ + "/keys";
@@ -726,6 +758,19 @@ TEST_F(CommandsTest, StatusBelievesNoOtherDeployment) {
   FakeFrontend other({.seed = 2, .now_s = SystemClock().NowSeconds()});
   frontend_.deployment = other.deployment;
   EXPECT_EQ(Run({"status", "--config", ConfigPath()}).code, cli::kExitVerification);
+}
+
+// That nothing is known to be installed does not mean that nothing is out of date.
+TEST_F(CommandsTest, UpdatesOfNothingAreIncomplete) {
+  const std::string path = directory_ + "/status";
+  for (const char* text :
+       {"", "Package: a\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 1\n"}) {
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic));
+    const Outcome outcome = Run({"updates", "--config", ConfigPath(), "--installed", path});
+    EXPECT_EQ(outcome.code, cli::kExitIncomplete) << outcome.err;
+    EXPECT_NE(outcome.err.find(path + ": names no installed packages"), std::string::npos)
+        << outcome.err;
+  }
 }
 
 TEST_F(CommandsTest, SimulateChecksACrowd) {

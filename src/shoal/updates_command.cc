@@ -140,9 +140,16 @@ absl::Status CheckIsOfPackages(const std::string& table_name, const std::string&
 absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "tsv"));
   SHOAL_ASSIGN_OR_RETURN(const client::BeyondPhi beyond_phi, BeyondPhiOf(values));
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::vector<table::Package> installed,
-      table::ReadInstalled(cli::TextOr(values, "installed", "/var/lib/dpkg/status")));
+  const std::string status_file = cli::TextOr(values, "installed", "/var/lib/dpkg/status");
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<table::Package> installed,
+                         table::ReadInstalled(status_file));
+  // Such as a container without dpkg's files: nobody is to read that as "up to date".
+  if (installed.empty()) {
+    return cli::IncompleteError(
+        absl::StrCat(status_file,
+                     ": names no installed packages: nothing was looked up (--installed FILE reads "
+                     "another status file of dpkg)"));
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::string native, table::NativeArchitecture());
   SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
   SHOAL_ASSIGN_OR_RETURN(
@@ -180,9 +187,9 @@ cli::Command Updates(Connector connect) {
       .name = "updates",
       .summary = "learn which installed packages have a newer version, privately",
       .help =
-          R"(Looks up every package that dpkg says is installed, through the chain, in a
-table made by `shoal table build --packages`, and prints those that have a newer
-version:
+          R"(Looks up every package that dpkg says is installed, also if it is yet to be
+configured, through the chain, in a table made by `shoal table build --packages`,
+and prints those that have a newer version:
   package, installed version, newest version                       with tabs, or
   {"package":..,"installed":..,"newest":..}                         with --format json
 The newest version is apt's candidate: one from backports only for what was installed
@@ -190,7 +197,8 @@ from there. Nobody learns which packages are asked for. If they are more queries
 protects together, nothing is sent without --over-rounds or --accept-more
 (`shoal query --help`). Exit code 3: an answer could not be
 verified. Exit code 4: some packages, named on standard error, may have a newer version
-or not, as their rows of the table are full until the next term.
+or not, as their rows of the table are full until the next term; or no package is said
+to be installed.
 )",
       .examples = R"(  shoal updates --config client.textproto
   shoal updates --config client.textproto --compare-with-apt

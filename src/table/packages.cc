@@ -31,6 +31,8 @@ constexpr int kLeastPriority = 100;
 // No version has it.
 constexpr absl::string_view kCandidateSeparator = " ";
 constexpr size_t kMaxToolOutputBytes = size_t{1} << 32;
+// dpkg's status file of a large machine has some 10 MB.
+constexpr size_t kMaxStatusBytes = size_t{1} << 28;
 
 // The parts of a version, deb-version(7): the epoch stands before the first colon, and the last
 // hyphen separates upstream version and revision.
@@ -266,6 +268,8 @@ absl::StatusOr<std::vector<Package>> ParseStatus(absl::string_view text, const s
           absl::StrCat(source, ":", stanza.line, ": a package without its three words of Status"));
     }
     if (!wanted(status[2])) return absl::OkStatus();
+    // dpkg writes no version where the first installation of a package was interrupted.
+    if (status[2] == "half-installed" && stanza.version.empty()) return absl::OkStatus();
     SHOAL_ASSIGN_OR_RETURN(Package package, PackageOf(stanza, source));
     packages.push_back(std::move(package));
     return absl::OkStatus();
@@ -277,7 +281,9 @@ absl::StatusOr<std::vector<Package>> ParseStatus(absl::string_view text, const s
 
 absl::StatusOr<std::vector<Package>> ParseInstalled(absl::string_view text,
                                                     const std::string& source) {
-  return ParseStatus(text, source, [](absl::string_view state) { return state == "installed"; });
+  return ParseStatus(text, source, [](absl::string_view state) {
+    return state != "not-installed" && state != "config-files";
+  });
 }
 
 absl::StatusOr<std::vector<Package>> ParseUnpacked(absl::string_view text,
@@ -288,7 +294,7 @@ absl::StatusOr<std::vector<Package>> ParseUnpacked(absl::string_view text,
 }
 
 absl::StatusOr<std::vector<Package>> ReadInstalled(const std::string& path) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxStatusBytes));
   return ParseInstalled(text, path);
 }
 

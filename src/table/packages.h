@@ -45,11 +45,12 @@ struct Package {
 absl::StatusOr<std::vector<Package>> ParsePackages(absl::string_view text,
                                                    const std::string& source);
 
-// As ParsePackages for /var/lib/dpkg/status: the packages whose state is "installed", held ones
-// too.
+// As ParsePackages for /var/lib/dpkg/status: the packages that apt may upgrade. Those are all but
+// the ones of which nothing, or nothing but configuration, is left: also what is held, waits for
+// its configuration or for triggers, or is half-installed over a version that is known.
 absl::StatusOr<std::vector<Package>> ParseInstalled(absl::string_view text,
                                                     const std::string& source);
-// Also those that are unpacked but not configured, or wait for triggers: their files are there.
+// Of them, those whose files are all there: not what is half-installed.
 absl::StatusOr<std::vector<Package>> ParseUnpacked(absl::string_view text,
                                                    const std::string& source);
 absl::StatusOr<std::vector<Package>> ReadInstalled(

@@ -140,6 +140,27 @@ TEST(ParsePackages, SurvivesAnyBytes) {
   EXPECT_GT(read, 100);
 }
 
+// Whoever looks for updates is not to miss a package because its installation was interrupted.
+TEST(ParseInstalled, TakesWhatAptMayUpgrade) {
+  std::string text;
+  for (const char* state : {"ok not-installed", "ok config-files", "reinstreq half-installed",
+                            "ok unpacked", "reinstreq half-configured", "ok triggers-awaited",
+                            "ok triggers-pending", "reinstreq installed", "ok of-a-later-dpkg"}) {
+    absl::StrAppend(&text, "Package: ", state, "\nStatus: install ", state,
+                    "\nArchitecture: all\nVersion: 1\n\n");
+  }
+  absl::StrAppend(&text, "Package: new\nStatus: install reinstreq half-installed\n");
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Package> packages, ParseInstalled(text, "status"));
+  std::vector<std::string> names;
+  for (const Package& package : packages) names.push_back(package.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"reinstreq half-installed", "ok unpacked",
+                                             "reinstreq half-configured", "ok triggers-awaited",
+                                             "ok triggers-pending", "reinstreq installed",
+                                             "ok of-a-later-dpkg"}));
+  EXPECT_THAT(ParseInstalled("Package: a\nStatus: install ok unpacked\nArchitecture: all\n", "s"),
+              StatusIs(kInvalid, "without the field Version"));
+}
+
 TEST(ParseInstalled, TakesWhatIsInstalled) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const std::vector<Package> packages,
