@@ -574,6 +574,39 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
   }
 }
 
+// What is no name is not looked up, where it would be absent.
+TEST(InventoryTest, NamesThatNoRegistryHasAreUnchecked) {
+  const auto parse = [](absl::string_view url) {
+    return Parse(
+        "bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":")", url, R"("}]})"));
+  };
+  for (const auto& [url, what] : std::vector<std::pair<std::string, std::string>>{
+           {"pkg:pypi/django%5Bbcrypt%5D@3.1.8", "django[bcrypt]"},
+           {"pkg:pypi/django==3.1.8", "django==3.1.8"},
+           {"pkg:npm/lodash%404.17.20", "lodash@4.17.20"},
+           {"pkg:golang/https://golang.org/x/text@v0.3.6", "https:/golang.org/x/text"},
+           {"pkg:deb/debian/openssl:amd64@3?distro=debian-12&upstream=openssl:amd64",
+            "openssl:amd64"}}) {
+    const Lines lines = parse(url);
+    ASSERT_EQ(lines.size(), 1u) << url;
+    EXPECT_EQ(lines[0].find(absl::StrCat("! ", what, ": is no name of a package of ")), 0u)
+        << lines[0];
+  }
+  EXPECT_EQ(
+      Parse("poetry.lock", "[[package]]\nname = 'django[bcrypt]'\nversion = '3.1.8'\n[metadata]"),
+      Lines{"! django[bcrypt]: is no name of a package of PyPI"});
+  EXPECT_EQ(Parse("METADATA", "Name: django;extra\nVersion: 3.1.8\n"),
+            Lines{"! django;extra: is no name of a package of PyPI"});
+  EXPECT_EQ(Parse("package-lock.json", R"({"packages":{"node_modules/lodash":
+      {"name":"lodash@4.17.20","version":"4.17.20"}}})"),
+            Lines{"! lodash@4.17.20: is no name of a package of npm"});
+  EXPECT_EQ(Parse("status",
+                  "Package: libssl3\nStatus: install ok installed\nSource: openssl:amd64\n"
+                  "Architecture: amd64\nVersion: 3\n",
+                  {.stated = "Debian:12"}),
+            Lines{"! openssl:amd64: is no name of a package of Debian:12"});
+}
+
 // A package URL of Go leaves open where the module's path ends.
 TEST(InventoryTest, GosPackageUrls) {
   const auto parse = [](absl::string_view url) {

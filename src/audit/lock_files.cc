@@ -159,20 +159,8 @@ bool IsArchive(absl::string_view place) {
          absl::EndsWith(place, ".tar");
 }
 
-bool IsNpmName(absl::string_view name) {
-  absl::string_view rest = name;
-  if (absl::ConsumePrefix(&rest, "@")) {
-    const size_t slash = rest.find('/');
-    if (slash == 0 || slash == absl::string_view::npos) return false;
-    rest.remove_prefix(slash + 1);
-  }
-  return !rest.empty() && !absl::StrContains(rest, "/");
-}
-
-// A package under a name that npm could have given it.
 absl::Status AddNpm(absl::string_view name, absl::string_view version, Certainty certainty,
                     Collector& collector) {
-  if (!IsNpmName(name)) return collector.Skip(name, "is no name of a package of npm");
   return collector.Add("npm", name, version, certainty,
                        certainty == Certainty::kCertain ? "" : "it comes from an address");
 }

@@ -226,6 +226,54 @@ bool IsDebianVersion(absl::string_view text) {
   return !revision.empty() && fits(revision, ".+~");
 }
 
+// Letters and digits of ASCII, and those of `more`; at least one.
+bool HasOnly(absl::string_view text, absl::string_view more) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           more.find(c) != absl::string_view::npos;
+  });
+}
+
+// golang.org/x/mod/module, CheckPath, also escaped as in the module cache.
+bool IsModulePath(absl::string_view path) {
+  for (const absl::string_view part : absl::StrSplit(path, '/')) {
+    if (!HasOnly(part, "-._~!") || part.front() == '.' || part.back() == '.') return false;
+    for (size_t i = 0; i < part.size(); ++i) {
+      const bool is_escape = i + 1 < part.size() && absl::ascii_islower(part[i + 1]);
+      if (part[i] == '!' && !is_escape) return false;
+    }
+  }
+  return true;
+}
+
+// validate-npm-package-name: what a URL takes as it is, with one scope at most. Old names, too.
+bool IsNpmName(absl::string_view name) {
+  constexpr absl::string_view kUrlSafe = "-_.!~*'()";
+  if (absl::ConsumePrefix(&name, "@")) {
+    const size_t slash = name.find('/');
+    if (slash == absl::string_view::npos || !HasOnly(name.substr(0, slash), kUrlSafe)) return false;
+    name.remove_prefix(slash + 1);
+  }
+  return HasOnly(name, kUrlSafe) && name[0] != '.';
+}
+
+// Whether the registry of an ecosystem can have a package of this name.
+bool IsName(absl::string_view ecosystem, absl::string_view name) {
+  const auto is_alphanumeric = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c));
+  };
+  // PEP 508.
+  if (ecosystem == "PyPI") {
+    return HasOnly(name, "-_.") && is_alphanumeric(name.front()) && is_alphanumeric(name.back());
+  }
+  if (ecosystem == "crates.io") return HasOnly(name, "-_");
+  if (ecosystem == "npm") return IsNpmName(name);
+  if (ecosystem == "Go") return IsModulePath(name);
+  // Debian's policy, section 5.6.1, and so Ubuntu's.
+  return HasOnly(name, "+-.") && is_alphanumeric(name.front()) &&
+         std::none_of(name.begin(), name.end(), absl::ascii_isupper);
+}
+
 }  // namespace
 
 std::optional<Version> Version::Parse(Order order, absl::string_view text) {
@@ -300,14 +348,9 @@ std::string CanonicalEcosystem(absl::string_view ecosystem) {
 }
 
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name) {
-  if (name.empty() || name.size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a package's name has 1 to ", kMaxNameBytes, " bytes, not ", name.size()));
-  }
-  for (const char c : name) {
-    if (static_cast<unsigned char>(c) <= ' ' || c == 0x7F) {
-      return absl::InvalidArgumentError("a package's name has a blank or a control character");
-    }
+  // What no registry has is absent from every table, which must not read as "no advisories".
+  if (name.size() > kMaxNameBytes || !IsName(ecosystem, name)) {
+    return absl::InvalidArgumentError(absl::StrCat("is no name of a package of ", ecosystem));
   }
   std::string key = absl::StrCat(ecosystem, "/");
   if (ecosystem == "PyPI") {
@@ -328,9 +371,6 @@ absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string
     // small one with a mark before it, which no module path has.
     for (const char c : name) {
       if (c != '!') key.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
-    }
-    if (key.size() == ecosystem.size() + 1) {
-      return absl::InvalidArgumentError("a module's path is more than exclamation marks");
     }
   } else if (ecosystem == "npm") {
     // Old packages have capital letters, which package URLs have not.

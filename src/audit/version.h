@@ -70,8 +70,8 @@ std::string CanonicalEcosystem(absl::string_view ecosystem);
 // the same give the same key: PyPI's are normalised as PEP 503 says, and in those of crates.io case
 // and the difference between hyphens and underscores are left out. So is case in those of Go and
 // npm, whose package URLs are written in lower case; Go's may also be escaped as in its module
-// cache ("!masterminds"). INVALID_ARGUMENT for a name that is empty, longer than 512 bytes, or has
-// a control character or a blank.
+// cache ("!masterminds"). INVALID_ARGUMENT for a name that is longer than 512 bytes, or that the
+// ecosystem's registry cannot have ("django[bcrypt]", "lodash@4.17.20", "openssl:amd64").
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name);
 
 }  // namespace shoal::audit

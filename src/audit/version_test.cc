@@ -207,5 +207,73 @@ TEST(VersionTest, NamesOfOnePackageHaveOneKey) {
   }
 }
 
+// They would be absent from every table, and so seem to have no advisories.
+TEST(VersionTest, NamesThatNoRegistryHasHaveNoKey) {
+  for (const auto& [ecosystem, name] :
+       std::vector<std::pair<std::string, std::string>>{{"PyPI", "django[bcrypt]"},
+                                                        {"PyPI", "django==3.1.8"},
+                                                        {"PyPI", "django;extra"},
+                                                        {"PyPI", "django\u200b"},
+                                                        {"PyPI", "django-"},
+                                                        {"PyPI", ".django"},
+                                                        {"PyPI", "-"},
+                                                        {"npm", "lodash@4.17.20"},
+                                                        {"npm", "@x"},
+                                                        {"npm", "@/x"},
+                                                        {"npm", "@x/"},
+                                                        {"npm", "@x/y/z"},
+                                                        {"npm", "@@x/y"},
+                                                        {"npm", "x/y"},
+                                                        {"npm", ".bin"},
+                                                        {"npm", "lodash%20"},
+                                                        {"npm", "l\xc3\xb6-dash"},
+                                                        {"crates.io", "http.rs"},
+                                                        {"crates.io", "http/0.1"},
+                                                        {"crates.io", ""},
+                                                        {"Go", "https://golang.org/x/text"},
+                                                        {"Go", "golang.org//x/text"},
+                                                        {"Go", "/golang.org/x/text"},
+                                                        {"Go", "golang.org/x/text/"},
+                                                        {"Go", "golang.org/x/text@v0.3.6"},
+                                                        {"Go", "golang.org/x/../text"},
+                                                        {"Go", "golang.org/x/text."},
+                                                        {"Go", "golang.org/x/text!"},
+                                                        {"Go", "golang.org/!/text"},
+                                                        {"Go", "golang.org/!Text"},
+                                                        {"Debian:12", "openssl:amd64"},
+                                                        {"Debian:12", "OpenSSL"},
+                                                        {"Debian:12", "open_ssl"},
+                                                        {"Debian:12", "+openssl"},
+                                                        {"Ubuntu:22.04:LTS", "openssl (3.0)"},
+                                                        {"Debian", "openssl:any"}}) {
+    EXPECT_THAT(PackageKey(ecosystem, name).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, "is no name of a package of "))
+        << ecosystem << " " << name;
+  }
+  // Those that they have, also old ones.
+  for (const auto& [ecosystem, name] :
+       std::vector<std::pair<std::string, std::string>>{{"PyPI", "x"},
+                                                        {"PyPI", "3to2"},
+                                                        {"PyPI", "zope.interface"},
+                                                        {"PyPI", "a--b__c"},
+                                                        {"npm", "-"},
+                                                        {"npm", "@types/node"},
+                                                        {"npm", "@_x/_y.z"},
+                                                        {"npm", "jquery.ui.js"},
+                                                        {"npm", "what's(new)!~*"},
+                                                        {"crates.io", "serde_json"},
+                                                        {"crates.io", "md-5"},
+                                                        {"Go", "stdlib"},
+                                                        {"Go", "gopkg.in/yaml.v2"},
+                                                        {"Go", "git.sr.ht/~a/b_c-d"},
+                                                        {"Go", "github.com/!azure/go-!s!d!k"},
+                                                        {"Debian:12", "g++-12"},
+                                                        {"Debian:12", "libsigc++-2.0"},
+                                                        {"Ubuntu:22.04:LTS", "0ad"},
+                                                        {"Ubuntu", "linux"}}) {
+    EXPECT_TRUE(PackageKey(ecosystem, name).ok()) << ecosystem << " " << name;
+  }
+}
+
 }  // namespace
 }  // namespace shoal::audit
