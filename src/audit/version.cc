@@ -44,8 +44,8 @@ void AppendNumber(absl::string_view digits, std::string& key) {
 // kEnd, so that it comes before a longer one that begins with it.
 constexpr char kEnd = 0;
 
-// semver.org, section 11.
-std::optional<std::string> SemverKey(absl::string_view text) {
+// semver.org, section 11. `short_too`: also of one or two numbers, whose others are then zero.
+std::optional<std::string> SemverKey(absl::string_view text, bool short_too) {
   constexpr char kNumeric = 1, kAlphanumeric = 2, kRelease = 3;
   absl::ConsumePrefix(&text, "v");
   const size_t plus = text.find('+');
@@ -67,6 +67,7 @@ std::optional<std::string> SemverKey(absl::string_view text) {
     AppendNumber(digits, key);
   } while (++numbers < 3 && absl::ConsumePrefix(&rest, "."));
   const bool whole = numbers == 3;
+  if (!whole && !short_too) return std::nullopt;
   for (; numbers < 3; ++numbers) AppendNumber("0", key);
   if (rest.empty()) {
     if (!whole && plus != absl::string_view::npos) return std::nullopt;
@@ -277,12 +278,20 @@ bool IsName(absl::string_view ecosystem, absl::string_view name) {
 }  // namespace
 
 std::optional<Version> Version::Parse(Order order, absl::string_view text) {
+  return Read(order, text, false);
+}
+
+std::optional<Version> Version::ParseBound(Order order, absl::string_view text) {
+  return Read(order, text, true);
+}
+
+std::optional<Version> Version::Read(Order order, absl::string_view text, bool is_bound) {
   if (text.size() > kMaxVersionBytes) return std::nullopt;
   std::optional<std::string> key;
   std::optional<size_t> public_bytes;
   switch (order) {
     case Order::kSemver:
-      key = SemverKey(text);
+      key = SemverKey(text, is_bound);
       break;
     case Order::kPep440:
       key = Pep440Key(text, public_bytes.emplace());

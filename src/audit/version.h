@@ -25,9 +25,11 @@ inline constexpr size_t kMaxVersionBytes = 256;
 class Version {
  public:
   // Nothing if the text is no version of this order. Taken beyond the rules: for kSemver a leading
-  // "v", and a version of one or two numbers, whose others are then zero; for kPep440 what its
-  // appendix B takes.
+  // "v"; for kPep440 what its appendix B takes.
   static std::optional<Version> Parse(Order order, absl::string_view text);
+  // The same for what an advisory names, which for kSemver may have one or two numbers: the others
+  // are then zero. Of an item these say a whole range, and not which version of it.
+  static std::optional<Version> ParseBound(Order order, absl::string_view text);
 
   // Below, at or above zero, as a is before, equal to or after b. Build metadata (kSemver) is left
   // out of account, as the rules say. Both must have the same order.
@@ -41,6 +43,8 @@ class Version {
   bool is_local() const { return public_bytes_ + 1 < key_.size(); }
 
  private:
+  static std::optional<Version> Read(Order order, absl::string_view text, bool is_bound);
+
   Version(Order order, std::string key, size_t public_bytes)
       : order_(order), key_(std::move(key)), public_bytes_(public_bytes) {}
 

@@ -14,7 +14,7 @@ using shoal::testing::StatusIs;
 Version Of(Order order, absl::string_view text) {
   const std::optional<Version> version = Version::Parse(order, text);
   EXPECT_TRUE(version.has_value()) << text;
-  return version.value_or(*Version::Parse(order, "0"));
+  return version.value_or(*Version::ParseBound(order, "0"));
 }
 
 // Every version of the list comes before all that follow.
@@ -64,8 +64,16 @@ TEST(VersionTest, SemverIsInItsOrder) {
                                 "100000000000000000000000000000.0.0"});
   ExpectEqual(Order::kSemver, "1.0.0+20130313144700", "1.0.0+21AF26D3---117B344092BD");
   ExpectEqual(Order::kSemver, "v2.0.0+incompatible", "2.0.0");
-  ExpectEqual(Order::kSemver, "1.2", "1.2.0");
-  ExpectEqual(Order::kSemver, "v1", "1.0.0");
+  // A short form is one in an advisory alone.
+  for (const auto& [text, whole] :
+       {std::pair("0", "0.0.0"), {"v1", "1.0.0"}, {"1.2", "1.2.0"}, {"v1.2", "1.2.0"}}) {
+    const std::optional<Version> bound = Version::ParseBound(Order::kSemver, text);
+    ASSERT_TRUE(bound.has_value()) << text;
+    EXPECT_EQ(Compare(*bound, Of(Order::kSemver, whole)), 0) << text;
+    EXPECT_FALSE(Version::Parse(Order::kSemver, text).has_value()) << text;
+  }
+  EXPECT_FALSE(Version::ParseBound(Order::kSemver, "1.2-a").has_value());
+  EXPECT_FALSE(Version::ParseBound(Order::kSemver, "1.2+a").has_value());
   ExpectNone(Order::kSemver, {"",
                               "v",
                               "1.",
