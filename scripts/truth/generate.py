@@ -340,7 +340,7 @@ def strange(rng, text):
 def document(rng, urls):
     """A plain CycloneDX document of components with these package URLs."""
     components = [{"type": "library", "name": f"c{i}", "bom-ref": f"c{i}", "purl": url} for i, url in enumerate(urls)]
-    return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"tools": [{"name": "syft"}]},
+    return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"tools": [{"name": "syft", "version": "1.0.0"}]},
                        "components": components}).encode()
 
 
@@ -394,7 +394,7 @@ def cyclonedx_case(rng):
             if rng.random() < 0.5:
                 value["metadata"]["component"].pop("purl", None)
         if rng.random() < 0.5:
-            value["metadata"]["tools"] = [{"vendor": "a", "name": one(rng, "syft", "cdxgen"), "version": "1"}]
+            value["metadata"]["tools"] = [{"vendor": "a", "name": one(rng, "syft", "cdxgen"), "version": "1.0.0"}]
     if rng.random() < 0.2:
         value["services"] = [{"name": "lodash", "bom-ref": "s", "endpoints": ["https://example.org"]}]
     if rng.random() < 0.2:
@@ -438,7 +438,7 @@ def spdx_json_case(rng):
     value = {
         "spdxVersion": one(rng, "SPDX-2.3", "SPDX-2.3", "SPDX-2.2"),
         "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": "reef", "documentNamespace": "https://example.org/reef",
-        "creationInfo": {"created": "2026-01-01T00:00:00Z", "creators": [one(rng, "Tool: syft-1.0", "Tool: reef")]},
+        "creationInfo": {"created": "2026-01-01T00:00:00Z", "creators": [one(rng, "Tool: syft-1.0.0", "Tool: reef")]},
         "packages": [],
     }
     for item in values:
@@ -476,7 +476,7 @@ def spdx_tag_case(rng):
     gap = lambda: one(rng, " ", " ", " ", "", "  ")  # noqa: E731
     lines = [f"SPDXVersion:{gap()}{one(rng, 'SPDX-2.3', 'SPDX-2.2')}", f"DataLicense:{gap()}CC0-1.0", f"SPDXID:{gap()}SPDXRef-DOCUMENT",
              f"DocumentName:{gap()}reef", "DocumentNamespace: https://example.org/reef",
-             f"Creator: Tool: {one(rng, 'syft-1.0', 'reef')}", "Created: 2026-01-01T00:00:00Z"]
+             f"Creator: Tool: {one(rng, 'syft-1.0.0', 'reef')}", "Created: 2026-01-01T00:00:00Z"]
     if rng.random() < 0.2:
         lines.append("DocumentComment: <text>one\nPackageName: none\nExternalRef: PACKAGE-MANAGER purl pkg:npm/lodash@0.0.1</text>")
     for item in values:

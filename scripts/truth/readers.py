@@ -78,7 +78,11 @@ def of_purl(url, truth):
         truth.entries.append(Entry("Go", f"{name}/{url.subpath}", url.version, open=True, others=((name, url.version),)))
         return
     if url.type in ECOSYSTEMS:
-        truth.entries.append(Entry(ECOSYSTEMS[url.type], name, url.version))
+        version = url.version
+        if url.type == "golang" and name in ("std", "stdlib", "toolchain") and version:
+            # Advisories write a release candidate of Go itself so.
+            version = re.sub(r"-(rc|beta)([0-9]+)$", r"-\1.\2", version)
+        truth.entries.append(Entry(ECOSYSTEMS[url.type], name, version))
         return
     distro = url.qualifiers.get("distro", "")
     family, _, release = distro.partition("-")

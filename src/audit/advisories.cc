@@ -141,11 +141,11 @@ struct Parsed {
 std::optional<Parsed> Parse(Order order, const Interval& interval) {
   Parsed parsed{.from = {}, .to = {}, .interval = &interval};
   if (interval.from.has_value()) {
-    parsed.from = Version::Parse(order, *interval.from);
+    parsed.from = Version::ParseBound(order, *interval.from);
     if (!parsed.from.has_value()) return std::nullopt;
   }
   if (interval.to.has_value()) {
-    parsed.to = Version::Parse(order, *interval.to);
+    parsed.to = Version::ParseBound(order, *interval.to);
     if (!parsed.to.has_value()) return std::nullopt;
   }
   return parsed;
@@ -299,7 +299,7 @@ Affected Union(Order order, const std::vector<const Affected*>& parts) {
   }
   for (const Affected* part : parts) {
     for (const std::string& text : part->versions) {
-      const std::optional<Version> version = Version::Parse(order, text);
+      const std::optional<Version> version = Version::ParseBound(order, text);
       // The last interval that does not begin after the version.
       const auto next =
           !version.has_value()
@@ -363,7 +363,7 @@ Judgement Judge(Order order, absl::string_view version, const Affected& affected
   for (const std::string& text : affected.versions) {
     if (text == version) return {.verdict = Verdict::kAffected, .fixed = ""};
     if (!parsed.has_value()) continue;
-    const std::optional<Version> single = Version::Parse(order, text);
+    const std::optional<Version> single = Version::ParseBound(order, text);
     if (single.has_value() && CompareWithBound(*parsed, *single) == 0) {
       return {.verdict = Verdict::kAffected, .fixed = ""};
     }

@@ -115,6 +115,17 @@ TEST(AdvisoriesTest, AVersionIsJudged) {
   EXPECT_EQ(Judge(Order::kPep440, "2.5", affected).fixed, "") << "the last one affected is no fix";
 }
 
+// Of an item "0.1" is as good as "0.1.7".
+TEST(AdvisoriesTest, APartOfAVersionIsUnclear) {
+  const Affected affected = Of({Between("0.1.3", "0.1.20"), Below("0.0")}, {"2.4"});
+  for (const char* part : {"0.1", "0", "v0.1", "2"}) {
+    EXPECT_EQ(Judge(Order::kSemver, part, affected).verdict, Verdict::kUnclear) << part;
+  }
+  EXPECT_EQ(Judge(Order::kSemver, "0.1.0", affected).verdict, Verdict::kNotAffected);
+  EXPECT_EQ(Judge(Order::kSemver, "0.0.0-rc.1", affected).verdict, Verdict::kAffected);
+  EXPECT_EQ(Judge(Order::kSemver, "2.4.0", affected).verdict, Verdict::kAffected);
+}
+
 // PEP 440: a bound without a local label ignores the candidate's. What a vendor builds from an
 // affected version is affected.
 TEST(AdvisoriesTest, LocalLabelsAreOfTheirVersion) {

@@ -287,6 +287,10 @@ TEST(InventoryTest, PoetryLock) {
   EXPECT_EQ(Parse("poetry.lock",
                   "[[package]]\nname = 'a'\nversion = '1'\n[[packages]]\nname = 'b'\n[metadata]"),
             (Lines{"PyPI a 1", "! packages: is a part of the file that is not known here"}));
+  EXPECT_EQ(Parse("poetry.lock",
+                  "[[package]]\nname = 'a'\nversion = '1'\n[[package.package]]\nname = 'b'\n"
+                  "version = '2'\n[metadata]"),
+            (Lines{"PyPI a 1", "! a.package: is a part of the file that is not known here"}));
   struct Case {
     std::string text, where;
   };
@@ -323,8 +327,8 @@ TEST(InventoryTest, PoetryLock) {
   }
   // Dots in strings and in comments are no parts of keys.
   EXPECT_EQ(Parse("poetry.lock", absl::StrCat("# ", dotted, "\n[[package]]\nname = 'a' # ", dotted,
-                                              "\nversion = '1'\nx = [\"", dotted, "\\\"\", '",
-                                              dotted, "']\ny = 1.5\n[metadata]")),
+                                              "\nversion = '1'\nfiles = [\"", dotted, "\\\"\", '",
+                                              dotted, "']\noptional = 1.5\n[metadata]")),
             (Lines{"PyPI a 1"}));
 }
 
@@ -401,6 +405,14 @@ TEST(InventoryTest, PackageLock) {
                      "npm @z/real 2.0.0", "npm forked ", "own 3"}))
         << version;
   }
+  // install-strategy=linked: what a link leads to is installed, and not the project's.
+  EXPECT_EQ(Parse("package-lock.json", R"({"lockfileVersion":3,"packages":{
+      "node_modules/lodash":{"link":true,
+        "resolved":"node_modules/.store/lodash@4.17.20-abc/node_modules/lodash"},
+      "node_modules/.store/lodash@4.17.20-abc/node_modules/lodash":{"version":"4.17.20"},
+      "node_modules/a":{"link":true,"resolved":"node_modules/.store/a@1-b/node_modules/a"}}})"),
+            (Lines{"npm lodash 4.17.20",
+                   "! node_modules/a: is a link to a package that is not in the file", "own 2"}));
   // `packages` without a package of others.
   for (const char* packages : {"{}", R"({"":{"name":"own"}})", "null"}) {
     const Lines lines = Parse("package-lock.json",
@@ -547,18 +559,60 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
   EXPECT_EQ(parse(R"([{"vendor":"aquasecurity","name":"trivy"}])"), doubtful);
   EXPECT_EQ(parse(R"([{"name":"syft"},{"name":"other"}])"), doubtful);
   EXPECT_EQ(parse(R"({"components":[{"type":"application","name":"other"}]})"), doubtful);
-  EXPECT_EQ(parse(R"([{"vendor":"anchore","name":"syft","version":"1.0"}])"),
+  // Before 0.37.0 syft left it out always; what is not said may be such a version.
+  for (const char* tool :
+       {R"("name":"syft")", R"("name":"syft","version":"0.36.0")",
+        R"("name":"syft","version":"[not provided]")", R"("name":"syft-plugin","version":"1.0.0")",
+        R"("name":"syft-1.0.0")", R"("name":"syft","version":"0.37.0-rc.1")"}) {
+    EXPECT_EQ(parse(absl::StrCat("[{", tool, "}]")), doubtful) << tool;
+    EXPECT_EQ(parse(absl::StrCat(R"({"components":[{"type":"application",)", tool, "}]}")),
+              doubtful)
+        << tool;
+  }
+  for (const char* version : {"0.37.0", "v0.90.0", "1.0.0"}) {
+    const std::string tool = absl::StrCat(R"([{"name":"syft","version":")", version, R"("}])");
+    EXPECT_EQ(parse(tool), (Lines{"Debian:12 libssl3 3.0-1"})) << version;
+    EXPECT_EQ(parse(absl::StrCat(R"({"components":)", tool, "}")),
+              (Lines{"Debian:12 libssl3 3.0-1"}))
+        << version;
+  }
+  const std::string syft = R"([{"name":"syft","version":"1.0.0"}])";
+  EXPECT_EQ(parse(syft, R"([{"name":"syft:package:foundBy","value":"dpkg-db-cataloger"}])"),
             (Lines{"Debian:12 libssl3 3.0-1"}));
-  EXPECT_EQ(parse(R"({"components":[{"type":"application","name":"syft"}]})"),
-            (Lines{"Debian:12 libssl3 3.0-1"}));
+  EXPECT_EQ(parse(syft, R"([{"name":"syft:package:foundBy","value":"sbom-cataloger"}])"), doubtful);
+  EXPECT_EQ(parse(R"([{"name":"syft","version":"0.36.0"}])",
+                  R"([{"name":"syft:metadata:source","value":"openssl"}])"),
+            (Lines{"Debian:12 openssl 3.0-1"}));
+  EXPECT_EQ(parse(syft, R"([{"name":"syft:metadata:source","value":"openssl"},
+                            {"name":"syft:metadata:sourceVersion","value":"3.0.1"}])"),
+            (Lines{"Debian:12 openssl 3.0.1"}));
+  // Which of two sources it is, nobody can tell.
+  const Lines two = {"! pkg:deb/debian/libssl3@3.0-1?distro=debian-12: has two source packages"};
+  EXPECT_EQ(parse("[]", R"([{"name":"aquasecurity:trivy:SrcName","value":"openssl"},
+                            {"name":"aquasecurity:trivy:SrcName","value":"bash"},
+                            {"name":"aquasecurity:trivy:SrcVersion","value":"3.0.15"}])"),
+            two);
+  EXPECT_EQ(parse("[]", R"([{"name":"aquasecurity:trivy:SrcName","value":"openssl"},
+                            {"name":"aquasecurity:trivy:SrcVersion","value":"3.0.15"},
+                            {"name":"syft:metadata:source","value":"bash"}])"),
+            two);
+  EXPECT_EQ(
+      Parse("bom", R"({"bomFormat":"CycloneDX","components":[{"name":"libssl3",
+      "purl":"pkg:deb/debian/l@3?distro=debian-12&upstream=bash","properties":[
+        {"name":"syft:metadata:source","value":"openssl"}]}]})"),
+      (Lines{"! pkg:deb/debian/l@3?distro=debian-12&upstream=bash: has two source packages"}));
   EXPECT_EQ(parse(R"([{"name":"trivy"}])", R"([
       {"name":"aquasecurity:trivy:SrcName","value":"openssl"},
       {"name":"aquasecurity:trivy:SrcVersion","value":"3.0.15"},
       {"name":"aquasecurity:trivy:SrcRelease","value":"1~deb12u1"},
       {"name":"aquasecurity:trivy:SrcEpoch","value":"1"}])"),
             (Lines{"Debian:12 openssl 1:3.0.15-1~deb12u1"}));
-  for (const auto& [creator, lines] :
-       {std::pair("Tool: trivy-0.50", doubtful), {"Tool: syft-1.0", {"Debian:12 libssl3 3.0-1"}}}) {
+  for (const auto& [creator, lines] : {std::pair("Tool: trivy-0.50", doubtful),
+                                       {"Tool: syft-0.36.0", doubtful},
+                                       {"Tool: syft-plugin-1.0.0", doubtful},
+                                       {"Tool: syft", doubtful},
+                                       {"Tool: syft-v0.37.1", {"Debian:12 libssl3 3.0-1"}},
+                                       {"Tool: syft-1.0.0", {"Debian:12 libssl3 3.0-1"}}}) {
     EXPECT_EQ(
         Parse("sbom",
               absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Organization: x\nCreator: ", creator,
@@ -572,6 +626,39 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
             "purl","referenceLocator":"pkg:deb/debian/libssl3@3.0-1?distro=debian-12"}]}]})")),
         lines);
   }
+}
+
+// What is no name is not looked up, where it would be absent.
+TEST(InventoryTest, NamesThatNoRegistryHasAreUnchecked) {
+  const auto parse = [](absl::string_view url) {
+    return Parse(
+        "bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":")", url, R"("}]})"));
+  };
+  for (const auto& [url, what] : std::vector<std::pair<std::string, std::string>>{
+           {"pkg:pypi/django%5Bbcrypt%5D@3.1.8", "django[bcrypt]"},
+           {"pkg:pypi/django==3.1.8", "django==3.1.8"},
+           {"pkg:npm/lodash%404.17.20", "lodash@4.17.20"},
+           {"pkg:golang/https://golang.org/x/text@v0.3.6", "https:/golang.org/x/text"},
+           {"pkg:deb/debian/openssl:amd64@3?distro=debian-12&upstream=openssl:amd64",
+            "openssl:amd64"}}) {
+    const Lines lines = parse(url);
+    ASSERT_EQ(lines.size(), 1u) << url;
+    EXPECT_EQ(lines[0].find(absl::StrCat("! ", what, ": is no name of a package of ")), 0u)
+        << lines[0];
+  }
+  EXPECT_EQ(
+      Parse("poetry.lock", "[[package]]\nname = 'django[bcrypt]'\nversion = '3.1.8'\n[metadata]"),
+      Lines{"! django[bcrypt]: is no name of a package of PyPI"});
+  EXPECT_EQ(Parse("METADATA", "Name: django;extra\nVersion: 3.1.8\n"),
+            Lines{"! django;extra: is no name of a package of PyPI"});
+  EXPECT_EQ(Parse("package-lock.json", R"({"packages":{"node_modules/lodash":
+      {"name":"lodash@4.17.20","version":"4.17.20"}}})"),
+            Lines{"! lodash@4.17.20: is no name of a package of npm"});
+  EXPECT_EQ(Parse("status",
+                  "Package: libssl3\nStatus: install ok installed\nSource: openssl:amd64\n"
+                  "Architecture: amd64\nVersion: 3\n",
+                  {.stated = "Debian:12"}),
+            Lines{"! openssl:amd64: is no name of a package of Debian:12"});
 }
 
 // A package URL of Go leaves open where the module's path ends.
@@ -592,6 +679,8 @@ TEST(InventoryTest, GosPackageUrls) {
                                                         {"go1.21", "1.21.0"},
                                                         {"go1.21rc2", "1.21.0-rc.2"},
                                                         {"go1.22.0beta1", "1.22.0-beta.1"},
+                                                        {"1.21.0-rc2", "1.21.0-rc.2"},
+                                                        {"v1.21.0-rc.2", "1.21.0-rc.2"},
                                                         {"go1.21.7-custom", "go1.21.7-custom"},
                                                         {"devel", "devel"},
                                                         {"go1.", "go1."}}) {

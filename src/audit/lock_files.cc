@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -153,26 +154,25 @@ absl::StatusOr<std::vector<LockedPackage>> ReadPackages(
   return packages;
 }
 
+// What else a package has may name more packages.
+absl::Status SkipUnknownKeys(const LockedPackage& package, std::span<const absl::string_view> known,
+                             Collector& collector) {
+  for (const auto& [key, node] : *package.table) {
+    if (std::ranges::find(known, KeyOf(key)) != known.end()) continue;
+    SHOAL_RETURN_IF_ERROR(
+        collector.Skip(absl::StrCat(package.name, ".", KeyOf(key)), kUnknownPart));
+  }
+  return absl::OkStatus();
+}
+
 // Whether a place is an archive, of which a package may have any name, and not a directory.
 bool IsArchive(absl::string_view place) {
   return absl::EndsWith(place, ".tgz") || absl::EndsWith(place, ".tar.gz") ||
          absl::EndsWith(place, ".tar");
 }
 
-bool IsNpmName(absl::string_view name) {
-  absl::string_view rest = name;
-  if (absl::ConsumePrefix(&rest, "@")) {
-    const size_t slash = rest.find('/');
-    if (slash == 0 || slash == absl::string_view::npos) return false;
-    rest.remove_prefix(slash + 1);
-  }
-  return !rest.empty() && !absl::StrContains(rest, "/");
-}
-
-// A package under a name that npm could have given it.
 absl::Status AddNpm(absl::string_view name, absl::string_view version, Certainty certainty,
                     Collector& collector) {
-  if (!IsNpmName(name)) return collector.Skip(name, "is no name of a package of npm");
   return collector.Add("npm", name, version, certainty,
                        certainty == Certainty::kCertain ? "" : "it comes from an address");
 }
@@ -270,7 +270,8 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
     SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, collector));
   }
   // The packages of the project's workspaces are those to which a link leads.
-  std::set<absl::string_view> linked;
+  std::set<absl::string_view> linked, paths;
+  for (const auto& [path, package] : members) paths.insert(path);
   const auto is_link = [](const JsonView& package) -> absl::StatusOr<bool> {
     SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, package.Get("link"));
     return link_view.Bool();
@@ -281,12 +282,18 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
     if (!link) continue;
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view to, to_view.Text());
     linked.insert(to);
+    if (absl::StrContains(to, kModules) && !paths.contains(to)) {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(path, "is a link to a package that is not in the file"));
+    }
   }
   for (const auto& [path, package] : members) {
     SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kEntryMembers, path, collector));
     const size_t at = path.rfind(kModules);
     SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
-    if (link || path.empty() || linked.contains(path)) {
+    // npm also links to what it installs elsewhere ("node_modules/.store/.."): that is nobody's
+    // own.
+    const bool is_workspace = at == absl::string_view::npos && linked.contains(path);
+    if (link || path.empty() || is_workspace) {
       collector.Own();
       continue;
     }
@@ -318,7 +325,13 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
   // Poetry writes it last, and refuses a file without it.
   if (file.get("metadata") == nullptr)
     return collector.Wrong(1, "has no [metadata]: it is cut off");
+  // Of all versions of Poetry's format.
+  static constexpr absl::string_view kKnown[] = {
+      "name",   "version", "description", "category",     "optional",    "python-versions",
+      "marker", "markers", "groups",      "files",        "hashes",      "develop",
+      "extras", "source",  "platform",    "requirements", "dependencies"};
   for (const LockedPackage& package : packages) {
+    SHOAL_RETURN_IF_ERROR(SkipUnknownKeys(package, kKnown, collector));
     std::string type;
     if (const toml::node* const source = package.table->get("source"); source != nullptr) {
       if (!source->is_table()) {
@@ -358,11 +371,7 @@ absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
   for (const LockedPackage& package : packages) {
     SHOAL_ASSIGN_OR_RETURN(const std::string source, TextOf(*package.table, "source", collector));
     // What has no source lies in the project. So it must be sure that it has none.
-    for (const auto& [key, node] : *package.table) {
-      if (std::ranges::find(kKnown, KeyOf(key)) != std::end(kKnown)) continue;
-      SHOAL_RETURN_IF_ERROR(
-          collector.Skip(absl::StrCat(package.name, ".", KeyOf(key)), kUnknownPart));
-    }
+    SHOAL_RETURN_IF_ERROR(SkipUnknownKeys(package, kKnown, collector));
     if (source.empty()) {
       collector.Own();
     } else {

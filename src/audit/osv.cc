@@ -112,7 +112,7 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
     if (members.size() != 1) return item.Wrong("an event has one member");
     const auto& [name, value] = members[0];
     SHOAL_ASSIGN_OR_RETURN(std::string text, VersionText(value));
-    std::optional<Version> version = Version::Parse(order, text);
+    std::optional<Version> version = Version::ParseBound(order, text);
     if (name == "limit") {
       limited = true;
       if (text == "*") {
@@ -185,7 +185,7 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
   if (!limited || unlimited) return affected;
   for (Interval& interval : affected.intervals) {
     const std::optional<Version> to =
-        interval.to.has_value() ? Version::Parse(order, *interval.to) : std::nullopt;
+        interval.to.has_value() ? Version::ParseBound(order, *interval.to) : std::nullopt;
     if (!to.has_value() || Compare(*to, limit->first) >= 0) {
       interval.to = limit->second;
       interval.to_is_affected = false;

@@ -518,7 +518,7 @@ TEST(OsvTest, WhatIsNoRecordIsRefusedWithItsPlace) {
            Case{Record("a", R"("aliases":["x",1])"), "a.json: aliases[1]: is not a text"},
            Case{Record("a", R"("affected":[7])"), "a.json: affected[0]: is not an object"},
            Case{Record("a", Package("npm", "", Ranges(events))),
-                "affected[0].package.name: a package"},
+                "affected[0].package.name: is no name"},
            Case{Record("a", Package("npm", "x", Ranges(events, "OTHER"))),
                 "affected[0].ranges[0].type: is SEMVER"},
            Case{Record("a", Package("npm", "x", Ranges(R"({"fixed":"1.0.0"})"))),

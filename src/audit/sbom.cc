@@ -69,8 +69,11 @@ std::string GoRelease(absl::string_view text) {
       for (; part < 2; ++part) absl::StrAppend(&release, ".0");
     }
   }
+  // SemVer would have "-rc10" before "-rc9".
+  absl::ConsumePrefix(&rest, "-");
   for (const absl::string_view stage : {"rc", "beta"}) {
     if (!absl::ConsumePrefix(&rest, stage)) continue;
+    absl::ConsumePrefix(&rest, ".");
     if (rest.empty() || !std::all_of(rest.begin(), rest.end(), is_digit)) return std::string(text);
     return absl::StrCat(release, "-", stage, ".", rest);
   }
@@ -102,6 +105,8 @@ struct DebianHints {
   bool names_sources = false;
   // Of this package, in a property of its own.
   std::string source, source_version;
+  // The properties name two sources.
+  bool contradicts = false;
 };
 
 absl::Status AddDebianUrl(absl::string_view text, const PackageUrl& url, const DebianHints& hints,
@@ -125,12 +130,17 @@ absl::Status AddDebianUrl(absl::string_view text, const PackageUrl& url, const D
                         .version = url.version,
                         .source = hints.source,
                         .source_version = hints.source_version};
+  bool contradicts = hints.contradicts;
   if (!url.upstream.empty()) {
     const std::pair<absl::string_view, absl::string_view> source =
         absl::StrSplit(url.upstream, absl::MaxSplits('@', 1));
+    contradicts |= !package.source.empty() && package.source != source.first;
+    contradicts |= !package.source_version.empty() && !source.second.empty() &&
+                   package.source_version != source.second;
     package.source = std::string(source.first);
-    package.source_version = std::string(source.second);
+    if (!source.second.empty()) package.source_version = std::string(source.second);
   }
+  if (contradicts) return collector.Skip(text, "has two source packages");
   package.source_is_known = hints.names_sources || !package.source.empty();
   if (!url.epoch.empty()) {
     const std::string prefix = absl::StrCat(url.epoch, ":");
@@ -217,11 +227,12 @@ absl::Status AddPackages(const std::vector<BillPackage>& packages, Collector& co
   return absl::OkStatus();
 }
 
-// Whether a tool of this name ("syft", "syft-1.0.0") says of which source a Debian package is made
-// wherever that has another name.
-bool NamesSources(absl::string_view tool) {
-  tool = absl::StripAsciiWhitespace(tool);
-  return absl::EqualsIgnoreCase(tool, "syft") || absl::StartsWithIgnoreCase(tool, "syft-");
+// Whether a tool says of which source a Debian package is made wherever that has another name: syft
+// does since 0.37.0. A plugin or a version that is not said may not.
+bool NamesSources(absl::string_view name, absl::string_view version) {
+  const std::optional<Version> first = Version::Parse(Order::kSemver, "0.37.0");
+  const std::optional<Version> parsed = Version::Parse(Order::kSemver, version);
+  return absl::EqualsIgnoreCase(name, "syft") && parsed.has_value() && !(*parsed < *first);
 }
 
 absl::StatusOr<std::string> TextOf(const JsonView& object, absl::string_view name) {
@@ -241,27 +252,42 @@ absl::StatusOr<bool> ToolsNameSources(const JsonView& metadata) {
   bool all = !items.empty();
   for (const JsonView& tool : items) {
     SHOAL_ASSIGN_OR_RETURN(const std::string name, TextOf(tool, "name"));
-    all &= NamesSources(name);
+    SHOAL_ASSIGN_OR_RETURN(const std::string version, TextOf(tool, "version"));
+    all &= NamesSources(name, version);
   }
   return all;
 }
 
-// Trivy writes the source of a Debian package as properties, and not in the package URL.
+// Trivy writes the source of a Debian package as properties, and not in the package URL; syft did.
 absl::Status ReadProperties(const JsonView& component, DebianHints& hints) {
+  constexpr absl::string_view kTrivy = "aquasecurity:trivy:Src", kSyft = "syft:metadata:source",
+                              kFoundBy = "syft:package:foundBy";
   SHOAL_ASSIGN_OR_RETURN(const JsonView properties_view, component.Get("properties"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> properties, properties_view.Items());
   std::map<std::string, std::string> values;
+  const auto value_of = [&](absl::string_view prefix, absl::string_view name) -> std::string& {
+    return values[absl::StrCat(prefix, name)];
+  };
   for (const JsonView& property : properties) {
     SHOAL_ASSIGN_OR_RETURN(const std::string name, TextOf(property, "name"));
-    absl::string_view own = name;
-    if (!absl::ConsumePrefix(&own, "aquasecurity:trivy:Src")) continue;
-    SHOAL_ASSIGN_OR_RETURN(values[std::string(own)], TextOf(property, "value"));
+    const bool is_read =
+        absl::StartsWith(name, kTrivy) || absl::StartsWith(name, kSyft) || name == kFoundBy;
+    if (!is_read) continue;
+    SHOAL_ASSIGN_OR_RETURN(std::string value, TextOf(property, "value"));
+    const auto [at, is_new] = values.try_emplace(name, value);
+    hints.contradicts |= !is_new && at->second != value;
   }
-  if (values["Name"].empty() || values["Version"].empty()) return absl::OkStatus();
-  const std::string &epoch = values["Epoch"], &release = values["Release"];
-  hints.source = values["Name"];
-  hints.source_version = absl::StrCat(epoch, epoch.empty() ? "" : ":", values["Version"],
-                                      release.empty() ? "" : "-", release);
+  // It takes packages from another bill of materials as they stand there.
+  if (value_of(kFoundBy, "") == "sbom-cataloger") hints.names_sources = false;
+  hints.source = value_of(kSyft, "");
+  if (!hints.source.empty()) hints.source_version = value_of(kSyft, "Version");
+  const std::string name = value_of(kTrivy, "Name"), version = value_of(kTrivy, "Version");
+  if (name.empty() || version.empty()) return absl::OkStatus();
+  hints.contradicts |= !hints.source.empty() && hints.source != name;
+  const std::string epoch = value_of(kTrivy, "Epoch"), release = value_of(kTrivy, "Release");
+  hints.source = name;
+  hints.source_version =
+      absl::StrCat(epoch, epoch.empty() ? "" : ":", version, release.empty() ? "" : "-", release);
   return absl::OkStatus();
 }
 
@@ -400,7 +426,10 @@ struct SpdxDocument {
   void AddCreator(absl::string_view creator) {
     if (!absl::ConsumePrefix(&creator, "Tool:")) return;
     ++tools;
-    tools_that_name_sources += NamesSources(creator);
+    // "syft-1.0.0".
+    const std::pair<absl::string_view, absl::string_view> tool =
+        absl::StrSplit(absl::StripAsciiWhitespace(creator), absl::MaxSplits('-', 1));
+    tools_that_name_sources += NamesSources(tool.first, tool.second);
   }
   void AddRelation(absl::string_view from, absl::string_view type, absl::string_view to) {
     if (type == "DESCRIBES") described.emplace(to);

@@ -44,8 +44,8 @@ void AppendNumber(absl::string_view digits, std::string& key) {
 // kEnd, so that it comes before a longer one that begins with it.
 constexpr char kEnd = 0;
 
-// semver.org, section 11.
-std::optional<std::string> SemverKey(absl::string_view text) {
+// semver.org, section 11. `short_too`: also of one or two numbers, whose others are then zero.
+std::optional<std::string> SemverKey(absl::string_view text, bool short_too) {
   constexpr char kNumeric = 1, kAlphanumeric = 2, kRelease = 3;
   absl::ConsumePrefix(&text, "v");
   const size_t plus = text.find('+');
@@ -67,6 +67,7 @@ std::optional<std::string> SemverKey(absl::string_view text) {
     AppendNumber(digits, key);
   } while (++numbers < 3 && absl::ConsumePrefix(&rest, "."));
   const bool whole = numbers == 3;
+  if (!whole && !short_too) return std::nullopt;
   for (; numbers < 3; ++numbers) AppendNumber("0", key);
   if (rest.empty()) {
     if (!whole && plus != absl::string_view::npos) return std::nullopt;
@@ -226,15 +227,71 @@ bool IsDebianVersion(absl::string_view text) {
   return !revision.empty() && fits(revision, ".+~");
 }
 
+// Letters and digits of ASCII, and those of `more`; at least one.
+bool HasOnly(absl::string_view text, absl::string_view more) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           more.find(c) != absl::string_view::npos;
+  });
+}
+
+// golang.org/x/mod/module, CheckPath, also escaped as in the module cache.
+bool IsModulePath(absl::string_view path) {
+  for (const absl::string_view part : absl::StrSplit(path, '/')) {
+    if (!HasOnly(part, "-._~!") || part.front() == '.' || part.back() == '.') return false;
+    for (size_t i = 0; i < part.size(); ++i) {
+      const bool is_escape = i + 1 < part.size() && absl::ascii_islower(part[i + 1]);
+      if (part[i] == '!' && !is_escape) return false;
+    }
+  }
+  return true;
+}
+
+// validate-npm-package-name: what a URL takes as it is, with one scope at most. Old names, too.
+bool IsNpmName(absl::string_view name) {
+  constexpr absl::string_view kUrlSafe = "-_.!~*'()";
+  if (absl::ConsumePrefix(&name, "@")) {
+    const size_t slash = name.find('/');
+    if (slash == absl::string_view::npos || !HasOnly(name.substr(0, slash), kUrlSafe)) return false;
+    name.remove_prefix(slash + 1);
+  }
+  return HasOnly(name, kUrlSafe) && name[0] != '.';
+}
+
+// Whether the registry of an ecosystem can have a package of this name.
+bool IsName(absl::string_view ecosystem, absl::string_view name) {
+  const auto is_alphanumeric = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c));
+  };
+  // PEP 508.
+  if (ecosystem == "PyPI") {
+    return HasOnly(name, "-_.") && is_alphanumeric(name.front()) && is_alphanumeric(name.back());
+  }
+  if (ecosystem == "crates.io") return HasOnly(name, "-_");
+  if (ecosystem == "npm") return IsNpmName(name);
+  if (ecosystem == "Go") return IsModulePath(name);
+  // Debian's policy, section 5.6.1, and so Ubuntu's.
+  return HasOnly(name, "+-.") && is_alphanumeric(name.front()) &&
+         std::none_of(name.begin(), name.end(), absl::ascii_isupper);
+}
+
 }  // namespace
 
 std::optional<Version> Version::Parse(Order order, absl::string_view text) {
+  return Read(order, text, false);
+}
+
+std::optional<Version> Version::ParseBound(Order order, absl::string_view text) {
+  return Read(order, text, true);
+}
+
+std::optional<Version> Version::Read(Order order, absl::string_view text, bool is_bound) {
   if (text.size() > kMaxVersionBytes) return std::nullopt;
   std::optional<std::string> key;
   std::optional<size_t> public_bytes;
   switch (order) {
     case Order::kSemver:
-      key = SemverKey(text);
+      key = SemverKey(text, is_bound);
       break;
     case Order::kPep440:
       key = Pep440Key(text, public_bytes.emplace());
@@ -300,14 +357,9 @@ std::string CanonicalEcosystem(absl::string_view ecosystem) {
 }
 
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name) {
-  if (name.empty() || name.size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a package's name has 1 to ", kMaxNameBytes, " bytes, not ", name.size()));
-  }
-  for (const char c : name) {
-    if (static_cast<unsigned char>(c) <= ' ' || c == 0x7F) {
-      return absl::InvalidArgumentError("a package's name has a blank or a control character");
-    }
+  // What no registry has is absent from every table, which must not read as "no advisories".
+  if (name.size() > kMaxNameBytes || !IsName(ecosystem, name)) {
+    return absl::InvalidArgumentError(absl::StrCat("is no name of a package of ", ecosystem));
   }
   std::string key = absl::StrCat(ecosystem, "/");
   if (ecosystem == "PyPI") {
@@ -328,9 +380,6 @@ absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string
     // small one with a mark before it, which no module path has.
     for (const char c : name) {
       if (c != '!') key.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
-    }
-    if (key.size() == ecosystem.size() + 1) {
-      return absl::InvalidArgumentError("a module's path is more than exclamation marks");
     }
   } else if (ecosystem == "npm") {
     // Old packages have capital letters, which package URLs have not.

@@ -25,9 +25,11 @@ inline constexpr size_t kMaxVersionBytes = 256;
 class Version {
  public:
   // Nothing if the text is no version of this order. Taken beyond the rules: for kSemver a leading
-  // "v", and a version of one or two numbers, whose others are then zero; for kPep440 what its
-  // appendix B takes.
+  // "v"; for kPep440 what its appendix B takes.
   static std::optional<Version> Parse(Order order, absl::string_view text);
+  // The same for what an advisory names, which for kSemver may have one or two numbers: the others
+  // are then zero. Of an item these say a whole range, and not which version of it.
+  static std::optional<Version> ParseBound(Order order, absl::string_view text);
 
   // Below, at or above zero, as a is before, equal to or after b. Build metadata (kSemver) is left
   // out of account, as the rules say. Both must have the same order.
@@ -41,6 +43,8 @@ class Version {
   bool is_local() const { return public_bytes_ + 1 < key_.size(); }
 
  private:
+  static std::optional<Version> Read(Order order, absl::string_view text, bool is_bound);
+
   Version(Order order, std::string key, size_t public_bytes)
       : order_(order), key_(std::move(key)), public_bytes_(public_bytes) {}
 
@@ -70,8 +74,8 @@ std::string CanonicalEcosystem(absl::string_view ecosystem);
 // the same give the same key: PyPI's are normalised as PEP 503 says, and in those of crates.io case
 // and the difference between hyphens and underscores are left out. So is case in those of Go and
 // npm, whose package URLs are written in lower case; Go's may also be escaped as in its module
-// cache ("!masterminds"). INVALID_ARGUMENT for a name that is empty, longer than 512 bytes, or has
-// a control character or a blank.
+// cache ("!masterminds"). INVALID_ARGUMENT for a name that is longer than 512 bytes, or that the
+// ecosystem's registry cannot have ("django[bcrypt]", "lodash@4.17.20", "openssl:amd64").
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name);
 
 }  // namespace shoal::audit

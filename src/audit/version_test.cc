@@ -14,7 +14,7 @@ using shoal::testing::StatusIs;
 Version Of(Order order, absl::string_view text) {
   const std::optional<Version> version = Version::Parse(order, text);
   EXPECT_TRUE(version.has_value()) << text;
-  return version.value_or(*Version::Parse(order, "0"));
+  return version.value_or(*Version::ParseBound(order, "0"));
 }
 
 // Every version of the list comes before all that follow.
@@ -64,8 +64,16 @@ TEST(VersionTest, SemverIsInItsOrder) {
                                 "100000000000000000000000000000.0.0"});
   ExpectEqual(Order::kSemver, "1.0.0+20130313144700", "1.0.0+21AF26D3---117B344092BD");
   ExpectEqual(Order::kSemver, "v2.0.0+incompatible", "2.0.0");
-  ExpectEqual(Order::kSemver, "1.2", "1.2.0");
-  ExpectEqual(Order::kSemver, "v1", "1.0.0");
+  // A short form is one in an advisory alone.
+  for (const auto& [text, whole] :
+       {std::pair("0", "0.0.0"), {"v1", "1.0.0"}, {"1.2", "1.2.0"}, {"v1.2", "1.2.0"}}) {
+    const std::optional<Version> bound = Version::ParseBound(Order::kSemver, text);
+    ASSERT_TRUE(bound.has_value()) << text;
+    EXPECT_EQ(Compare(*bound, Of(Order::kSemver, whole)), 0) << text;
+    EXPECT_FALSE(Version::Parse(Order::kSemver, text).has_value()) << text;
+  }
+  EXPECT_FALSE(Version::ParseBound(Order::kSemver, "1.2-a").has_value());
+  EXPECT_FALSE(Version::ParseBound(Order::kSemver, "1.2+a").has_value());
   ExpectNone(Order::kSemver, {"",
                               "v",
                               "1.",
@@ -204,6 +212,74 @@ TEST(VersionTest, NamesOfOnePackageHaveOneKey) {
                                   std::string("a\0b", 3), std::string(513, 'a')}) {
     EXPECT_THAT(PackageKey("npm", name).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, "name"));
+  }
+}
+
+// They would be absent from every table, and so seem to have no advisories.
+TEST(VersionTest, NamesThatNoRegistryHasHaveNoKey) {
+  for (const auto& [ecosystem, name] :
+       std::vector<std::pair<std::string, std::string>>{{"PyPI", "django[bcrypt]"},
+                                                        {"PyPI", "django==3.1.8"},
+                                                        {"PyPI", "django;extra"},
+                                                        {"PyPI", "django\u200b"},
+                                                        {"PyPI", "django-"},
+                                                        {"PyPI", ".django"},
+                                                        {"PyPI", "-"},
+                                                        {"npm", "lodash@4.17.20"},
+                                                        {"npm", "@x"},
+                                                        {"npm", "@/x"},
+                                                        {"npm", "@x/"},
+                                                        {"npm", "@x/y/z"},
+                                                        {"npm", "@@x/y"},
+                                                        {"npm", "x/y"},
+                                                        {"npm", ".bin"},
+                                                        {"npm", "lodash%20"},
+                                                        {"npm", "l\xc3\xb6-dash"},
+                                                        {"crates.io", "http.rs"},
+                                                        {"crates.io", "http/0.1"},
+                                                        {"crates.io", ""},
+                                                        {"Go", "https://golang.org/x/text"},
+                                                        {"Go", "golang.org//x/text"},
+                                                        {"Go", "/golang.org/x/text"},
+                                                        {"Go", "golang.org/x/text/"},
+                                                        {"Go", "golang.org/x/text@v0.3.6"},
+                                                        {"Go", "golang.org/x/../text"},
+                                                        {"Go", "golang.org/x/text."},
+                                                        {"Go", "golang.org/x/text!"},
+                                                        {"Go", "golang.org/!/text"},
+                                                        {"Go", "golang.org/!Text"},
+                                                        {"Debian:12", "openssl:amd64"},
+                                                        {"Debian:12", "OpenSSL"},
+                                                        {"Debian:12", "open_ssl"},
+                                                        {"Debian:12", "+openssl"},
+                                                        {"Ubuntu:22.04:LTS", "openssl (3.0)"},
+                                                        {"Debian", "openssl:any"}}) {
+    EXPECT_THAT(PackageKey(ecosystem, name).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, "is no name of a package of "))
+        << ecosystem << " " << name;
+  }
+  // Those that they have, also old ones.
+  for (const auto& [ecosystem, name] :
+       std::vector<std::pair<std::string, std::string>>{{"PyPI", "x"},
+                                                        {"PyPI", "3to2"},
+                                                        {"PyPI", "zope.interface"},
+                                                        {"PyPI", "a--b__c"},
+                                                        {"npm", "-"},
+                                                        {"npm", "@types/node"},
+                                                        {"npm", "@_x/_y.z"},
+                                                        {"npm", "jquery.ui.js"},
+                                                        {"npm", "what's(new)!~*"},
+                                                        {"crates.io", "serde_json"},
+                                                        {"crates.io", "md-5"},
+                                                        {"Go", "stdlib"},
+                                                        {"Go", "gopkg.in/yaml.v2"},
+                                                        {"Go", "git.sr.ht/~a/b_c-d"},
+                                                        {"Go", "github.com/!azure/go-!s!d!k"},
+                                                        {"Debian:12", "g++-12"},
+                                                        {"Debian:12", "libsigc++-2.0"},
+                                                        {"Ubuntu:22.04:LTS", "0ad"},
+                                                        {"Ubuntu", "linux"}}) {
+    EXPECT_TRUE(PackageKey(ecosystem, name).ok()) << ecosystem << " " << name;
   }
 }
 
