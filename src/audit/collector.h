@@ -29,6 +29,10 @@ class Collector {
   // Something that cannot be looked up.
   absl::Status Skip(absl::string_view what, absl::string_view why);
   void Own() { ++inventory_.own; }
+  void OwnPart(absl::string_view part) {
+    Own();
+    inventory_.parts.emplace_back(part);
+  }
 
   // INVALID_ARGUMENT "FILE:LINE: WHAT".
   absl::Status Wrong(uint64_t line, absl::string_view what) const;
@@ -74,6 +78,9 @@ absl::Status ReadInventoryFile(const std::string& path, const Distribution& dist
 
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector);
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector);
+// The name of the package whose Cargo.toml this is. Empty if it cannot be read, or is the root of a
+// workspace of its own.
+std::string NameOfCargoMember(absl::string_view content);
 absl::Status ParseCargoLock(absl::string_view content, Collector& collector);
 absl::Status ParseCycloneDx(absl::string_view content, Collector& collector);
 absl::Status ParseSpdxJson(absl::string_view content, Collector& collector);

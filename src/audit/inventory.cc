@@ -182,6 +182,12 @@ bool AreHashes(absl::string_view options) {
   });
 }
 
+// "." or ".[extras]": the project of the directory in which pip runs.
+bool IsProjectItself(absl::string_view what) {
+  if (what == ".") return true;
+  return absl::ConsumePrefix(&what, ".[") && absl::ConsumeSuffix(&what, "]") && AreExtras(what);
+}
+
 // One requirement of pip's (PEP 508): name, [extras], a specifier, "; marker", options.
 absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
   const size_t options = std::min(line.find(" --"), line.find("\t--"));
@@ -194,7 +200,7 @@ absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
     return collector.Skip(line, kNoRequirement);
   }
   rest = absl::StripAsciiWhitespace(rest.substr(0, semicolon));
-  if (rest == "." || absl::StartsWith(rest, ".[")) {
+  if (IsProjectItself(rest)) {
     collector.Own();
     return absl::OkStatus();
   }
@@ -271,9 +277,13 @@ absl::Status ParseRequirementLine(absl::string_view line, Collector& collector) 
   for (const absl::string_view option : {"-e", "--editable"}) {
     if (!absl::StartsWith(line, option)) continue;
     const absl::string_view what = absl::StripAsciiWhitespace(line.substr(option.size()));
-    if (what == "." || absl::StartsWith(what, "./") || absl::StartsWith(what, ".[")) {
+    if (IsProjectItself(what)) {
       collector.Own();
       return absl::OkStatus();
+    }
+    // It may be a copy of somebody else's.
+    if (absl::StartsWith(what, ".")) {
+      return collector.Skip(line, "is a project in another directory: give that one, too");
     }
     return collector.Skip(line, "comes from an address, which says no version");
   }

@@ -270,7 +270,7 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
     SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, collector));
   }
   // The packages of the project's workspaces are those to which a link leads.
-  std::set<absl::string_view> linked;
+  std::set<absl::string_view> linked, paths;
   const auto is_link = [](const JsonView& package) -> absl::StatusOr<bool> {
     SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, package.Get("link"));
     return link_view.Bool();
@@ -278,7 +278,10 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
   for (const auto& [path, package] : members) {
     SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
     SHOAL_ASSIGN_OR_RETURN(const JsonView to_view, package.Get("resolved"));
-    if (!link) continue;
+    if (!link) {
+      paths.insert(path);
+      continue;
+    }
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view to, to_view.Text());
     linked.insert(to);
   }
@@ -286,8 +289,24 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
     SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kEntryMembers, path, collector));
     const size_t at = path.rfind(kModules);
     SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
-    if (link || path.empty() || linked.contains(path)) {
+    if (path.empty()) {
       collector.Own();
+      continue;
+    }
+    if (link) {
+      SHOAL_ASSIGN_OR_RETURN(const JsonView to_view, package.Get("resolved"));
+      SHOAL_ASSIGN_OR_RETURN(const absl::string_view to, to_view.Text());
+      if (paths.contains(to)) {
+        collector.Own();
+      } else {
+        SHOAL_RETURN_IF_ERROR(collector.Skip(path, "is a link to what the file does not name"));
+      }
+      continue;
+    }
+    // What lies in node_modules is a package even if a link leads there, as npm's strategy "linked"
+    // has it.
+    if (at == absl::string_view::npos && linked.contains(path)) {
+      collector.OwnPart(path);
       continue;
     }
     if (at == absl::string_view::npos) {
@@ -335,6 +354,16 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
   return absl::OkStatus();
 }
 
+std::string NameOfCargoMember(absl::string_view content) {
+  Inventory ignored;
+  const std::string file;
+  const Distribution distribution;
+  const Collector collector(file, distribution, ignored);
+  const absl::StatusOr<toml::table> manifest = ParseToml(content, collector);
+  if (!manifest.ok() || manifest->contains("workspace")) return "";
+  return (*manifest)["package"]["name"].value_or(std::string());
+}
+
 absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
   constexpr int64_t kNewest = 4;
   SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
@@ -364,7 +393,7 @@ absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
           collector.Skip(absl::StrCat(package.name, ".", KeyOf(key)), kUnknownPart));
     }
     if (source.empty()) {
-      collector.Own();
+      collector.OwnPart(package.name);
     } else {
       SHOAL_RETURN_IF_ERROR(collector.Add("crates.io", package.name, package.version));
     }
