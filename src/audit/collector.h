@@ -72,6 +72,8 @@ bool ReadSourceField(absl::string_view field, DebianPackage& package);
 
 // Whether a file of this name in a directory is read; what is in it says the format.
 bool IsKnownName(absl::string_view path);
+// Whether a name is one of those that a bill of materials has, whatever its format.
+bool IsBillName(absl::string_view name);
 absl::string_view BaseName(absl::string_view path);
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
                                Inventory& inventory);

@@ -1,6 +1,7 @@
 // What a directory names: files of known names, installed Python packages, and what lies below.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -25,6 +27,10 @@ namespace fs = std::filesystem;
 constexpr absl::string_view kNpm = "package.json", kCargo = "Cargo.toml";
 constexpr absl::string_view kPyproject = "pyproject.toml";
 
+constexpr size_t kMaxToolsBytes = size_t{1} << 20;
+constexpr size_t kPeekBytes = size_t{1} << 16;
+
+constexpr absl::string_view kInstalled = "has installed packages, which are not read here";
 constexpr absl::string_view kNotRead = "is of a format that is not read here";
 
 // Of which manifest a lock file says the rest, by their names. Empty for another file. Other files
@@ -51,52 +57,128 @@ absl::string_view KindOfLock(absl::string_view name) {
 absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
   static constexpr absl::string_view kWithLock[] = {kNpm,      kPyproject, "Pipfile",      kCargo,
                                                     "Gemfile", "gems.rb",  "composer.json"};
-  static constexpr absl::string_view kWithout[] = {
-      "setup.py",        "setup.cfg",   "go.mod",     "go.work",          "pom.xml",
-      "build.gradle",    "ivy.xml",     "build.sbt",  "build.gradle.kts", "libs.versions.toml",
-      "packages.config", "mix.exs",     "vcpkg.json", "environment.yml",  "environment.yaml",
-      "conanfile.txt",   "conanfile.py"};
+  static constexpr absl::string_view kWithout[] = {"setup.py",
+                                                   "setup.cfg",
+                                                   "go.mod",
+                                                   "go.work",
+                                                   "pom.xml",
+                                                   "ivy.xml",
+                                                   "build.sbt",
+                                                   "libs.versions.toml",
+                                                   "packages.config",
+                                                   "Directory.Packages.props",
+                                                   "paket.dependencies",
+                                                   "mix.exs",
+                                                   "rebar.config",
+                                                   "vcpkg.json",
+                                                   "conanfile.txt",
+                                                   "conanfile.py",
+                                                   "bower.json",
+                                                   "deno.json",
+                                                   "deno.jsonc",
+                                                   "project.clj",
+                                                   "deps.edn",
+                                                   "Podfile",
+                                                   "Cartfile",
+                                                   "Package.swift",
+                                                   "pubspec.yaml",
+                                                   "stack.yaml",
+                                                   "cpanfile"};
+  static constexpr absl::string_view kEnds[] = {".gradle", ".gradle.kts", ".csproj",  ".fsproj",
+                                                ".vbproj", ".vcxproj",    ".nuspec",  ".gemspec",
+                                                ".cabal",  ".opam",       ".rockspec"};
   if (const auto* const of = std::ranges::find(kWithLock, name); of != std::end(kWithLock)) {
     kind = *of;
     return "says what the project needs, and no lock file beside it says more";
   }
-  if (std::ranges::find(kWithout, name) == std::end(kWithout)) return "";
+  const auto ends_with = [&](absl::string_view end) { return absl::EndsWith(name, end); };
+  const bool is_of_conda = absl::StartsWith(name, "environment") &&
+                           (absl::EndsWith(name, ".yml") || absl::EndsWith(name, ".yaml"));
+  const bool is_known = std::ranges::find(kWithout, name) != std::end(kWithout);
+  if (!is_known && !is_of_conda && std::ranges::none_of(kEnds, ends_with)) return "";
   return "says what the project needs, and is not read here";
+}
+
+// Whether a manifest of Python, which also configures tools, certainly says nothing of packages.
+bool IsOfToolsAlone(const fs::path& path) {
+  const bool is_toml = path.filename() == "pyproject.toml";
+  if (!is_toml && path.filename() != "setup.cfg") return false;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  const absl::StatusOr<std::string> content = ReadFile(path.string(), kMaxToolsBytes);
+  if (!content.ok()) return false;
+  const std::string text = absl::AsciiStrToLower(*content);
+  // A backslash may write any of these.
+  static constexpr absl::string_view kToml[] = {"project", "depend", "require", "\\"};
+  static constexpr absl::string_view kConfig[] = {"options", "require", "files"};
+  const auto has = [&](absl::string_view word) { return absl::StrContains(text, word); };
+  return is_toml ? std::ranges::none_of(kToml, has) : std::ranges::none_of(kConfig, has);
+}
+
+// Whether this is a source from which pip-tools makes the requirements file beside it.
+bool IsRequirementsSource(const fs::path& path) {
+  static constexpr absl::string_view kStems[] = {"base", "dev",  "test", "prod",
+                                                 "docs", "lint", "ci",   "local"};
+  if (path.extension() != ".in") return false;
+  const std::string stem = absl::AsciiStrToLower(path.stem().string());
+  return absl::StrContains(stem, "requirement") || absl::StrContains(stem, "constraint") ||
+         path.parent_path().filename() == "requirements" ||
+         std::ranges::find(kStems, stem) != std::end(kStems);
+}
+
+// Whether a file in JSON is one that is read under another name. Its marks stand at its beginning
+// or, where a writer sorts them, at its end.
+bool IsJsonOfInventory(const fs::path& path) {
+  std::error_code error;
+  if (path.extension() != ".json" || !fs::is_regular_file(path, error) || error) return false;
+  const uintmax_t size = fs::file_size(path, error);
+  if (error) return false;
+  std::ifstream file(path, std::ios::binary);
+  std::string part(kPeekBytes, 0);
+  for (const uintmax_t at : {uintmax_t{0}, size - std::min<uintmax_t>(size, kPeekBytes)}) {
+    file.clear();
+    file.seekg(static_cast<std::streamoff>(at));
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    const absl::string_view read(part.data(), static_cast<size_t>(file.gcount()));
+    for (const absl::string_view mark :
+         {"\"bomFormat\"", "\"spdxVersion\"", "\"lockfileVersion\""}) {
+      if (absl::StrContains(read, mark)) return true;
+    }
+  }
+  return false;
 }
 
 // Whether a file of this name says which packages a project or a machine has, in a way that is not
 // read here.
 bool IsForeignName(const fs::path& path) {
-  static constexpr absl::string_view kNames[] = {"pnpm-lock.yaml",
-                                                 "packages.lock.json",
-                                                 "project.assets.json",
-                                                 "Package.resolved",
-                                                 "Cartfile.resolved",
-                                                 "conda-lock.yml",
-                                                 "conda-lock.yaml",
-                                                 "gems.locked",
-                                                 "cabal.project.freeze",
-                                                 "go.work.sum",
-                                                 "maven_install.json",
-                                                 "bom.xml",
-                                                 "sbom.xml",
-                                                 "shrinkwrap.yaml",
-                                                 "cpanfile.snapshot",
-                                                 "dub.selections.json",
-                                                 "Godeps.json",
-                                                 "verification-metadata.xml",
-                                                 "rpmdb.sqlite",
-                                                 "Packages.db"};
+  static constexpr absl::string_view kNames[] = {
+      "pnpm-lock.yaml",       "packages.lock.json",
+      "project.assets.json",  "Package.resolved",
+      "Cartfile.resolved",    "conda-lock.yml",
+      "conda-lock.yaml",      "gems.locked",
+      "cabal.project.freeze", "go.work.sum",
+      "maven_install.json",   "shrinkwrap.yaml",
+      "cpanfile.snapshot",    "dub.selections.json",
+      "Godeps.json",          "verification-metadata.xml",
+      "rpmdb.sqlite",         "Packages.db"};
   static constexpr absl::string_view kEnds[] = {
-      ".lock",     ".lockb",     ".lockfile", ".deps.json", ".cdx.xml",
-      ".spdx.xml", ".spdx.yaml", ".spdx.yml", ".spdx.rdf",  ".spdx.rdf.xml"};
+      ".lock", ".lockb", ".lockfile", ".deps.json", ".spdx.yaml", ".spdx.yml", "reqs.txt",
+      // Archives of packages.
+      ".whl", ".jar", ".war", ".ear", ".aar", ".nupkg", ".gem", ".crate", ".pex", ".pyz", ".conda",
+      ".deb", ".rpm", ".apk"};
+  static constexpr absl::string_view kBillEnds[] = {".xml", ".rdf", ".txt", ".tag", ".csv",
+                                                    ".gz",  ".zst", ".xz",  ".bz2", ".zip"};
   // Under names that say nothing by themselves.
   static constexpr absl::string_view kPaths[] = {"/dpkg/status", "/apk/db/installed",
                                                  "/rpm/Packages", "/vendor/modules.txt"};
   const std::string whole = path.string(), name = path.filename().string();
   if (absl::StartsWith(name, ".") || IsKnownName(whole)) return false;
   const auto ends_with = [&](absl::string_view end) { return absl::EndsWith(whole, end); };
-  return std::ranges::find(kNames, name) != std::end(kNames) ||
+  const bool is_constraints =
+      absl::StrContains(absl::AsciiStrToLower(name), "constraints") && ends_with(".txt");
+  return std::ranges::find(kNames, name) != std::end(kNames) || is_constraints ||
+         (IsBillName(name) && std::ranges::any_of(kBillEnds, ends_with)) ||
+         (absl::StartsWith(name, "requirement") && (ends_with(".txt") || ends_with(".pip"))) ||
          (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
          std::ranges::any_of(kEnds, ends_with) || std::ranges::any_of(kPaths, ends_with);
 }
@@ -149,7 +231,10 @@ class DirectoryReader {
     std::set<absl::string_view> kinds;
     if (IsNpmMember(directory)) kinds.insert(kNpm);
     std::vector<std::pair<absl::string_view, Listing::Unread>> manifests;
-    std::vector<std::string> modules;
+    std::vector<std::string> modules, sources;
+    // Some files are known by the directory that they lie in, which may be the one that was given.
+    const fs::path place = fs::weakly_canonical(directory, error);
+    if (error) return listing;
     const auto unread = [&](const std::string& path, absl::string_view why) {
       listing.unread.push_back({path, std::string(why)});
     };
@@ -166,8 +251,10 @@ class DirectoryReader {
       if (is_directory) {
         if (name == "node_modules") {
           modules.push_back(path);
-        } else if (name == "conda-meta") {
-          unread(path, kNotRead);
+        } else if (name == "bower_components" || name == "jspm_packages") {
+          unread(path, kInstalled);
+        } else if (name == "conda-meta" || name == "status.d") {
+          unread(path, kNotRead);  // the latter is dpkg's in images without a shell
         } else if (name != ".git" && name != ".hg" && name != ".svn") {
           AddDirectory(*entry, path, listing);
         }
@@ -180,13 +267,23 @@ class DirectoryReader {
       if (IsKnownName(path)) {
         listing.known.push_back(path);
       } else if (const absl::string_view why = ManifestOf(name, kind); !why.empty()) {
-        manifests.push_back({kind, {path, std::string(why)}});
-      } else if (IsForeignName(entry->path()) && !is_empty) {
+        if (!IsOfToolsAlone(path)) manifests.push_back({kind, {path, std::string(why)}});
+      } else if (IsRequirementsSource(place / name)) {
+        sources.push_back(path);
+      } else if (IsForeignName(place / name) && !is_empty) {
         unread(path, kNotRead);  // an empty one is the lock of a process
+      } else if (IsJsonOfInventory(path)) {
+        listing.known.push_back(path);
+      }
+    }
+    for (const std::string& path : sources) {
+      const std::string made = fs::path(path).replace_extension(".txt").string();
+      if (std::ranges::find(listing.known, made) == listing.known.end()) {
+        unread(path, "says what the project needs, and no requirements file beside it says more");
       }
     }
     for (const std::string& path : modules) {
-      if (!kinds.contains(kNpm)) unread(path, "has installed packages, which are not read here");
+      if (!kinds.contains(kNpm)) unread(path, kInstalled);
     }
     for (auto& [kind, manifest] : manifests) {
       const bool has_lock =

@@ -464,16 +464,23 @@ absl::string_view BaseName(absl::string_view path) {
   return slash == absl::string_view::npos ? path : path.substr(slash + 1);
 }
 
+bool IsBillName(absl::string_view name) {
+  const std::string lower = absl::AsciiStrToLower(name);
+  static constexpr absl::string_view kWords[] = {"bom", "cdx", "spdx"};
+  const std::vector<absl::string_view> words = absl::StrSplit(lower, absl::ByAnyChar("._-"));
+  return absl::StrContains(lower, "sbom") || absl::StrContains(lower, "cyclonedx") ||
+         std::ranges::any_of(words, [](absl::string_view word) {
+           return std::ranges::find(kWords, word) != std::end(kWords);
+         });
+}
+
 bool IsKnownName(absl::string_view path) {
   const absl::string_view name = BaseName(path);
-  static constexpr absl::string_view kNames[] = {"bom.json", "sbom.json", "cyclonedx.json",
-                                                 "spdx.json"};
-  static constexpr absl::string_view kEnds[] = {".cdx.json",  ".spdx.json", ".bom.json",
-                                                ".sbom.json", ".cdx",       ".spdx"};
+  const bool is_read = absl::EndsWithIgnoreCase(name, ".json") ||
+                       absl::EndsWithIgnoreCase(name, ".cdx") ||
+                       absl::EndsWithIgnoreCase(name, ".spdx");
   return (FormatOfPath(path).has_value() && name != "METADATA" && name != "PKG-INFO") ||
-         std::ranges::find(kNames, name) != std::end(kNames) ||
-         std::ranges::any_of(kEnds,
-                             [&](absl::string_view end) { return absl::EndsWith(name, end); });
+         (is_read && IsBillName(name));
 }
 
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,

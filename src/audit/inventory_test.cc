@@ -859,7 +859,7 @@ TEST_F(DirectoryTest, ALockFileIsOfItsManifestAlone) {
   Write("requirements.txt", "-e .\nb==1\n");
   Write("requirements-dev.txt", "c==1\n");
   for (const char* manifest : {"pyproject.toml", "setup.py", "setup.cfg", "Pipfile"}) {
-    Write(manifest, "x");
+    Write(manifest, "[options] # of the project\n");
   }
   const Lines python = {absl::StrCat("! Pipfile: ", alone),
                         absl::StrCat("! pyproject.toml: ", alone),
@@ -924,6 +924,84 @@ TEST_F(DirectoryTest, ALockFileAboveIsOfItsWorkspacesAlone) {
   all.push_back(absl::StrCat("! tool/Cargo.toml", alone));
   EXPECT_EQ(Read(Depth::kAll), all);
   EXPECT_EQ(Read().size(), found.size() + 7);
+}
+
+// Files that are left out say so, whatever they are called.
+TEST_F(DirectoryTest, NoPackagesAreLeftOutInSilence) {
+  Write("requirements.txt", "b==1\n");
+  std::vector<std::string> names = {
+      "app-bom.xml", "app.csproj",           "app.jar",           "base.in",
+      "bower.json",  "constraints.txt",      "django-3.whl",      "dev-reqs.txt",
+      "a.gradle",    "requirements.pip",     "environment-x.yml", "sbom.cyclonedx.json.gz",
+      "Podfile",     "upper-constraints.txt"};
+  for (const std::string& name : names) Write(name, "x");
+  for (const char* directory : {"bower_components", "conda-meta", "status.d"}) {
+    fs::create_directories(directory_ / directory);
+    names.push_back(directory);
+  }
+  std::ranges::sort(names);
+  Inventory inventory;
+  SHOAL_ASSERT_OK(ReadInventory(directory_.string(), {}, inventory));
+  std::vector<std::string> unchecked;
+  for (const Unchecked& each : inventory.unchecked) {
+    unchecked.push_back(fs::path(each.file).filename().string());
+  }
+  EXPECT_EQ(unchecked, names);
+  EXPECT_EQ(inventory.items.size(), 1u);
+}
+
+TEST_F(DirectoryTest, ABillIsReadUnderAnyOfItsNames) {
+  const std::string bill = R"({"bomFormat":"CycloneDX","components":[{"purl":"pkg:npm/a@1.0.0"}]})";
+  for (const char* name : {"sbom.cyclonedx.json", "app-sbom.json", "app_bom.json", "App.SBOM.json",
+                           "sbom-1.0.json", "cdx.json", "syft.json"}) {
+    Write(name, bill);
+    EXPECT_EQ(Read(), Lines{"npm a 1.0.0"}) << name;
+    fs::remove(directory_ / name);
+  }
+  // Where a writer sorts, its mark is at the end.
+  Write("last.json", absl::StrCat(R"({"packages":[],"x":")", std::string(1 << 18, 'x'),
+                                  R"(","spdxVersion":"SPDX-2.3"})"));
+  EXPECT_EQ(Read().size(), 1u);
+  fs::remove(directory_ / "last.json");
+  Write("requirements.txt", "b==1\n");
+  Write("data.json", "{}");
+  EXPECT_EQ(Read(), Lines{"PyPI b 1"});
+  Write("sbom.json", "{}");
+  EXPECT_EQ(Read().size(), 2u);
+}
+
+// A project as they commonly are must not always end as unchecked.
+TEST_F(DirectoryTest, CommonProjectsCanBeClean) {
+  Write("requirements.txt", "b==1\n");
+  Write("requirements.in", "b\n");
+  Write("MANIFEST.in", "x");
+  Write("config.h.in", "x");
+  Write("setup.cfg", "[flake8]\nmax-line-length = 99\n");
+  Write("pyproject.toml", "[tool.black]\nline-length = 99\n");
+  Write("tsconfig.json", "{}");
+  EXPECT_EQ(Read(), Lines{"PyPI b 1"});
+  Write("setup.cfg", "[options]\ninstall_requires = django\n");
+  Write("pyproject.toml", "[\"pr\\u006fject\"]\n");
+  Write("dev-requirements.in", "django\n");
+  EXPECT_EQ(Read().size(), 4u);
+}
+
+// The directory that was given may be the one by which a file is known.
+TEST_F(DirectoryTest, ADirectoryIsKnownByItsWholeName) {
+  Write("var/lib/dpkg/status", "Package: a\n");
+  Write("var/lib/dpkg/status.d/openssl", "Package: libssl3\n");
+  Write("a-1.dist-info/METADATA", "Name: a\nVersion: 1\n");
+  const Lines found = {"PyPI a 1", absl::StrCat("! var/lib/dpkg/status: ", kForeign),
+                       absl::StrCat("! var/lib/dpkg/status.d: ", kForeign)};
+  EXPECT_EQ(Read(Depth::kAll), found);
+  directory_ /= "var/lib/dpkg";
+  const fs::path before = fs::current_path();
+  fs::current_path(directory_);
+  Inventory inventory;
+  SHOAL_EXPECT_OK(ReadInventory(".", {}, inventory));
+  fs::current_path(before);
+  EXPECT_EQ(inventory.unchecked.size(), 2u);
+  directory_ = directory_.parent_path().parent_path().parent_path();
 }
 
 TEST_F(DirectoryTest, WhatLiesBelowIsReadOrSaid) {
