@@ -29,6 +29,10 @@ class Collector {
   // Something that cannot be looked up.
   absl::Status Skip(absl::string_view what, absl::string_view why);
   void Own() { ++inventory_.own; }
+  void OwnPart(absl::string_view part) {
+    Own();
+    inventory_.parts.emplace_back(part);
+  }
 
   // INVALID_ARGUMENT "FILE:LINE: WHAT".
   absl::Status Wrong(uint64_t line, absl::string_view what) const;
@@ -68,12 +72,17 @@ bool ReadSourceField(absl::string_view field, DebianPackage& package);
 
 // Whether a file of this name in a directory is read; what is in it says the format.
 bool IsKnownName(absl::string_view path);
+// Whether a name is one of those that a bill of materials has, whatever its format.
+bool IsBillName(absl::string_view name);
 absl::string_view BaseName(absl::string_view path);
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
                                Inventory& inventory);
 
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector);
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector);
+// The name of the package whose Cargo.toml this is. Empty if it cannot be read, or is the root of a
+// workspace of its own.
+std::string NameOfCargoMember(absl::string_view content);
 absl::Status ParseCargoLock(absl::string_view content, Collector& collector);
 absl::Status ParseCycloneDx(absl::string_view content, Collector& collector);
 absl::Status ParseSpdxJson(absl::string_view content, Collector& collector);

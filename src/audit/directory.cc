@@ -1,13 +1,16 @@
 // What a directory names: files of known names, installed Python packages, and what lies below.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -20,97 +23,162 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Manifests whose lock files name more than one of them.
+constexpr absl::string_view kNpm = "package.json", kCargo = "Cargo.toml";
+constexpr absl::string_view kPyproject = "pyproject.toml";
+
+constexpr size_t kMaxToolsBytes = size_t{1} << 20;
+constexpr size_t kPeekBytes = size_t{1} << 16;
+
+constexpr absl::string_view kInstalled = "has installed packages, which are not read here";
 constexpr absl::string_view kNotRead = "is of a format that is not read here";
 
-// The ecosystem of a lock file by its name, for those whose manifests are known below.
-absl::string_view FamilyOfLock(absl::string_view name) {
+// Of which manifest a lock file says the rest, by their names. Empty for another file. Other files
+// of the same ecosystem may name other packages. A requirements file is no lock: nobody knows
+// whether all that a manifest needs is in it.
+absl::string_view KindOfLock(absl::string_view name) {
   static constexpr std::pair<absl::string_view, absl::string_view> kLocks[] = {
-      {"package-lock.json", "npm"}, {"npm-shrinkwrap.json", "npm"},
-      {"yarn.lock", "npm"},         {"pnpm-lock.yaml", "npm"},
-      {"bun.lock", "npm"},          {"bun.lockb", "npm"},
-      {"poetry.lock", "python"},    {"Pipfile.lock", "python"},
-      {"uv.lock", "python"},        {"pdm.lock", "python"},
-      {"Cargo.lock", "rust"},       {"Gemfile.lock", "ruby"},
-      {"gems.locked", "ruby"},      {"composer.lock", "php"}};
-  for (const auto& [lock, family] : kLocks) {
-    if (name == lock) return family;
-  }
-  const bool of_python = (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
-                         (absl::StrContains(name, "requirements") && absl::EndsWith(name, ".txt"));
-  return of_python ? "python" : "";
-}
-
-// What a manifest without a lock file leaves open. Empty for another file. `family`: of the lock
-// files that say what it does not; none says what go.mod does: the versions of Go itself and what
-// replaces a module.
-absl::string_view ManifestOf(absl::string_view name, absl::string_view& family) {
-  static constexpr std::pair<absl::string_view, absl::string_view> kManifests[] = {
-      {"package.json", "npm"},
-      {"pyproject.toml", "python"},
-      {"setup.py", "python"},
-      {"setup.cfg", "python"},
-      {"Pipfile", "python"},
-      {"Cargo.toml", "rust"},
-      {"Gemfile", "ruby"},
-      {"gems.rb", "ruby"},
-      {"composer.json", "php"},
-      {"go.mod", ""},
-      {"go.work", ""},
-      {"pom.xml", ""},
-      {"build.gradle", ""},
-      {"build.gradle.kts", ""},
-      {"ivy.xml", ""},
-      {"build.sbt", ""},
-      {"libs.versions.toml", ""},
-      {"packages.config", ""},
-      {"mix.exs", ""},
-      {"environment.yml", ""},
-      {"environment.yaml", ""},
-      {"conanfile.txt", ""},
-      {"conanfile.py", ""},
-      {"vcpkg.json", ""}};
-  for (const auto& [manifest, of] : kManifests) {
-    if (name != manifest) continue;
-    family = of;
-    return family.empty() ? "says what the project needs, and is not read here"
-                          : "says what the project needs, and no lock file beside it says more";
+      {"package-lock.json", kNpm}, {"npm-shrinkwrap.json", kNpm},
+      {"yarn.lock", kNpm},         {"pnpm-lock.yaml", kNpm},
+      {"bun.lock", kNpm},          {"bun.lockb", kNpm},
+      {"poetry.lock", kPyproject}, {"uv.lock", kPyproject},
+      {"pdm.lock", kPyproject},    {"Pipfile.lock", "Pipfile"},
+      {"Cargo.lock", kCargo},      {"Gemfile.lock", "Gemfile"},
+      {"gems.locked", "gems.rb"},  {"composer.lock", "composer.json"}};
+  for (const auto& [lock, kind] : kLocks) {
+    if (name == lock) return kind;
   }
   return "";
+}
+
+// What a manifest without a lock file leaves open. Empty for another file. `kind`: of the lock
+// files that say what it does not; none says what go.mod does: the versions of Go itself and what
+// replaces a module.
+absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
+  static constexpr absl::string_view kWithLock[] = {kNpm,      kPyproject, "Pipfile",      kCargo,
+                                                    "Gemfile", "gems.rb",  "composer.json"};
+  static constexpr absl::string_view kWithout[] = {"setup.py",
+                                                   "setup.cfg",
+                                                   "go.mod",
+                                                   "go.work",
+                                                   "pom.xml",
+                                                   "ivy.xml",
+                                                   "build.sbt",
+                                                   "libs.versions.toml",
+                                                   "packages.config",
+                                                   "Directory.Packages.props",
+                                                   "paket.dependencies",
+                                                   "mix.exs",
+                                                   "rebar.config",
+                                                   "vcpkg.json",
+                                                   "conanfile.txt",
+                                                   "conanfile.py",
+                                                   "bower.json",
+                                                   "deno.json",
+                                                   "deno.jsonc",
+                                                   "project.clj",
+                                                   "deps.edn",
+                                                   "Podfile",
+                                                   "Cartfile",
+                                                   "Package.swift",
+                                                   "pubspec.yaml",
+                                                   "stack.yaml",
+                                                   "cpanfile"};
+  static constexpr absl::string_view kEnds[] = {".gradle", ".gradle.kts", ".csproj",  ".fsproj",
+                                                ".vbproj", ".vcxproj",    ".nuspec",  ".gemspec",
+                                                ".cabal",  ".opam",       ".rockspec"};
+  if (const auto* const of = std::ranges::find(kWithLock, name); of != std::end(kWithLock)) {
+    kind = *of;
+    return "says what the project needs, and no lock file beside it says more";
+  }
+  const auto ends_with = [&](absl::string_view end) { return absl::EndsWith(name, end); };
+  const bool is_of_conda = absl::StartsWith(name, "environment") &&
+                           (absl::EndsWith(name, ".yml") || absl::EndsWith(name, ".yaml"));
+  const bool is_known = std::ranges::find(kWithout, name) != std::end(kWithout);
+  if (!is_known && !is_of_conda && std::ranges::none_of(kEnds, ends_with)) return "";
+  return "says what the project needs, and is not read here";
+}
+
+// Whether a manifest of Python, which also configures tools, certainly says nothing of packages.
+bool IsOfToolsAlone(const fs::path& path) {
+  const bool is_toml = path.filename() == "pyproject.toml";
+  if (!is_toml && path.filename() != "setup.cfg") return false;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  const absl::StatusOr<std::string> content = ReadFile(path.string(), kMaxToolsBytes);
+  if (!content.ok()) return false;
+  const std::string text = absl::AsciiStrToLower(*content);
+  // A backslash may write any of these.
+  static constexpr absl::string_view kToml[] = {"project", "depend", "require", "\\"};
+  static constexpr absl::string_view kConfig[] = {"options", "require", "files"};
+  const auto has = [&](absl::string_view word) { return absl::StrContains(text, word); };
+  return is_toml ? std::ranges::none_of(kToml, has) : std::ranges::none_of(kConfig, has);
+}
+
+// Whether this is a source from which pip-tools makes the requirements file beside it.
+bool IsRequirementsSource(const fs::path& path) {
+  static constexpr absl::string_view kStems[] = {"base", "dev",  "test", "prod",
+                                                 "docs", "lint", "ci",   "local"};
+  if (path.extension() != ".in") return false;
+  const std::string stem = absl::AsciiStrToLower(path.stem().string());
+  return absl::StrContains(stem, "requirement") || absl::StrContains(stem, "constraint") ||
+         path.parent_path().filename() == "requirements" ||
+         std::ranges::find(kStems, stem) != std::end(kStems);
+}
+
+// Whether a file in JSON is one that is read under another name. Its marks stand at its beginning
+// or, where a writer sorts them, at its end.
+bool IsJsonOfInventory(const fs::path& path) {
+  std::error_code error;
+  if (path.extension() != ".json" || !fs::is_regular_file(path, error) || error) return false;
+  const uintmax_t size = fs::file_size(path, error);
+  if (error) return false;
+  std::ifstream file(path, std::ios::binary);
+  std::string part(kPeekBytes, 0);
+  for (const uintmax_t at : {uintmax_t{0}, size - std::min<uintmax_t>(size, kPeekBytes)}) {
+    file.clear();
+    file.seekg(static_cast<std::streamoff>(at));
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    const absl::string_view read(part.data(), static_cast<size_t>(file.gcount()));
+    for (const absl::string_view mark :
+         {"\"bomFormat\"", "\"spdxVersion\"", "\"lockfileVersion\""}) {
+      if (absl::StrContains(read, mark)) return true;
+    }
+  }
+  return false;
 }
 
 // Whether a file of this name says which packages a project or a machine has, in a way that is not
 // read here.
 bool IsForeignName(const fs::path& path) {
-  static constexpr absl::string_view kNames[] = {"pnpm-lock.yaml",
-                                                 "packages.lock.json",
-                                                 "project.assets.json",
-                                                 "Package.resolved",
-                                                 "Cartfile.resolved",
-                                                 "conda-lock.yml",
-                                                 "conda-lock.yaml",
-                                                 "gems.locked",
-                                                 "cabal.project.freeze",
-                                                 "go.work.sum",
-                                                 "maven_install.json",
-                                                 "bom.xml",
-                                                 "sbom.xml",
-                                                 "shrinkwrap.yaml",
-                                                 "cpanfile.snapshot",
-                                                 "dub.selections.json",
-                                                 "Godeps.json",
-                                                 "verification-metadata.xml",
-                                                 "rpmdb.sqlite",
-                                                 "Packages.db"};
+  static constexpr absl::string_view kNames[] = {
+      "pnpm-lock.yaml",       "packages.lock.json",
+      "project.assets.json",  "Package.resolved",
+      "Cartfile.resolved",    "conda-lock.yml",
+      "conda-lock.yaml",      "gems.locked",
+      "cabal.project.freeze", "go.work.sum",
+      "maven_install.json",   "shrinkwrap.yaml",
+      "cpanfile.snapshot",    "dub.selections.json",
+      "Godeps.json",          "verification-metadata.xml",
+      "rpmdb.sqlite",         "Packages.db"};
   static constexpr absl::string_view kEnds[] = {
-      ".lock",     ".lockb",     ".lockfile", ".deps.json", ".cdx.xml",
-      ".spdx.xml", ".spdx.yaml", ".spdx.yml", ".spdx.rdf",  ".spdx.rdf.xml"};
+      ".lock", ".lockb", ".lockfile", ".deps.json", ".spdx.yaml", ".spdx.yml", "reqs.txt",
+      // Archives of packages.
+      ".whl", ".jar", ".war", ".ear", ".aar", ".nupkg", ".gem", ".crate", ".pex", ".pyz", ".conda",
+      ".deb", ".rpm", ".apk"};
+  static constexpr absl::string_view kBillEnds[] = {".xml", ".rdf", ".txt", ".tag", ".csv",
+                                                    ".gz",  ".zst", ".xz",  ".bz2", ".zip"};
   // Under names that say nothing by themselves.
   static constexpr absl::string_view kPaths[] = {"/dpkg/status", "/apk/db/installed",
                                                  "/rpm/Packages", "/vendor/modules.txt"};
   const std::string whole = path.string(), name = path.filename().string();
   if (absl::StartsWith(name, ".") || IsKnownName(whole)) return false;
   const auto ends_with = [&](absl::string_view end) { return absl::EndsWith(whole, end); };
-  return std::ranges::find(kNames, name) != std::end(kNames) ||
+  const bool is_constraints =
+      absl::StrContains(absl::AsciiStrToLower(name), "constraints") && ends_with(".txt");
+  return std::ranges::find(kNames, name) != std::end(kNames) || is_constraints ||
+         (IsBillName(name) && std::ranges::any_of(kBillEnds, ends_with)) ||
+         (absl::StartsWith(name, "requirement") && (ends_with(".txt") || ends_with(".pip"))) ||
          (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
          std::ranges::any_of(kEnds, ends_with) || std::ranges::any_of(kPaths, ends_with);
 }
@@ -143,13 +211,12 @@ class DirectoryReader {
     std::error_code error;
     canonical_ = fs::weakly_canonical(root_, error);
     if (error) return ErrnoStatus(error.value(), root_);
-    Families families;
-    SHOAL_ASSIGN_OR_RETURN(const Listing top, List(root_, families, error));
+    SHOAL_ASSIGN_OR_RETURN(const Listing top, List(root_, error));
     if (error) return ErrnoStatus(error.value(), root_);
     SHOAL_RETURN_IF_ERROR(Take(top));
     SHOAL_RETURN_IF_ERROR(ReadEnvironment());
     for (const std::string& directory : top.directories) {
-      SHOAL_RETURN_IF_ERROR(Descend(directory, families, depth));
+      SHOAL_RETURN_IF_ERROR(Descend(directory, depth));
     }
     if (found_) return absl::OkStatus();
     return absl::NotFoundError(
@@ -157,15 +224,17 @@ class DirectoryReader {
   }
 
  private:
-  // Of which there are lock files in a directory or in one that it lies in.
-  using Families = std::set<absl::string_view>;
-
   // Sets `error` if the directory cannot be listed. RESOURCE_EXHAUSTED beyond kMaxEntries.
-  absl::StatusOr<Listing> List(const std::string& directory, Families& families,
-                               std::error_code& error) {
+  absl::StatusOr<Listing> List(const std::string& directory, std::error_code& error) {
     Listing listing;
+    // Of which there are lock files here.
+    std::set<absl::string_view> kinds;
+    if (IsNpmMember(directory)) kinds.insert(kNpm);
     std::vector<std::pair<absl::string_view, Listing::Unread>> manifests;
-    std::vector<std::string> modules;
+    std::vector<std::string> modules, sources;
+    // Some files are known by the directory that they lie in, which may be the one that was given.
+    const fs::path place = fs::weakly_canonical(directory, error);
+    if (error) return listing;
     const auto unread = [&](const std::string& path, absl::string_view why) {
       listing.unread.push_back({path, std::string(why)});
     };
@@ -182,32 +251,44 @@ class DirectoryReader {
       if (is_directory) {
         if (name == "node_modules") {
           modules.push_back(path);
-        } else if (name == "conda-meta") {
-          unread(path, kNotRead);
+        } else if (name == "bower_components" || name == "jspm_packages") {
+          unread(path, kInstalled);
+        } else if (name == "conda-meta" || name == "status.d") {
+          unread(path, kNotRead);  // the latter is dpkg's in images without a shell
         } else if (name != ".git" && name != ".hg" && name != ".svn") {
           AddDirectory(*entry, path, listing);
         }
         continue;
       }
-      if (const absl::string_view family = FamilyOfLock(name); !family.empty()) {
-        families.insert(family);
-      }
-      absl::string_view family;
+      // An empty one says nothing. One whose size nobody can tell is reported below.
+      const bool is_empty = entry->file_size(ignored) == 0;
+      if (!is_empty) kinds.insert(KindOfLock(name));
+      absl::string_view kind;
       if (IsKnownName(path)) {
         listing.known.push_back(path);
-      } else if (const absl::string_view why = ManifestOf(name, family); !why.empty()) {
-        manifests.push_back({family, {path, std::string(why)}});
-      } else if (IsForeignName(entry->path()) && entry->file_size(ignored) > 0) {
+      } else if (const absl::string_view why = ManifestOf(name, kind); !why.empty()) {
+        if (!IsOfToolsAlone(path)) manifests.push_back({kind, {path, std::string(why)}});
+      } else if (IsRequirementsSource(place / name)) {
+        sources.push_back(path);
+      } else if (IsForeignName(place / name) && !is_empty) {
         unread(path, kNotRead);  // an empty one is the lock of a process
+      } else if (IsJsonOfInventory(path)) {
+        listing.known.push_back(path);
+      }
+    }
+    for (const std::string& path : sources) {
+      const std::string made = fs::path(path).replace_extension(".txt").string();
+      if (std::ranges::find(listing.known, made) == listing.known.end()) {
+        unread(path, "says what the project needs, and no requirements file beside it says more");
       }
     }
     for (const std::string& path : modules) {
-      if (!families.contains("npm"))
-        unread(path, "has installed packages, which are not read here");
+      if (!kinds.contains(kNpm)) unread(path, kInstalled);
     }
-    for (auto& [family, manifest] : manifests) {
-      if (family.empty() || !families.contains(family))
-        listing.unread.push_back(std::move(manifest));
+    for (auto& [kind, manifest] : manifests) {
+      const bool has_lock =
+          kinds.contains(kind) || (kind == kCargo && IsCargoMember(manifest.path));
+      if (kind.empty() || !has_lock) listing.unread.push_back(std::move(manifest));
     }
     std::ranges::sort(listing.known);
     std::ranges::sort(listing.directories);
@@ -249,6 +330,35 @@ class DirectoryReader {
     return true;
   }
 
+  // Takes a part of the project that a lock file of it names.
+  void AddPart(const fs::path& lock, const std::string& part) {
+    const fs::path directory = lock.parent_path();
+    if (lock.filename() == "Cargo.lock") {
+      cargo_[directory.string()].insert(part);
+    } else if (const fs::path within = fs::path(part).lexically_normal();
+               within.is_relative() && *within.begin() != "..") {
+      npm_.insert((directory / within).lexically_normal().string());
+    }
+  }
+
+  // Whether a lock file of a directory above has its packages.
+  bool IsNpmMember(const std::string& directory) const {
+    return npm_.contains(fs::path(directory).lexically_normal().string());
+  }
+
+  // The same of a Cargo.toml: Cargo's lock file has the names of the workspace's packages, and not
+  // where they lie.
+  bool IsCargoMember(const fs::path& manifest) const {
+    for (fs::path at = manifest.parent_path(); at.has_relative_path(); at = at.parent_path()) {
+      const auto names = cargo_.find(at.string());
+      if (names == cargo_.end()) continue;
+      const absl::StatusOr<std::string> content = ReadFile(manifest.string(), kMaxFileBytes);
+      if (!content.ok()) return false;
+      return names->second.contains(NameOfCargoMember(*content));
+    }
+    return false;
+  }
+
   void AddDirectory(const fs::directory_entry& entry, const std::string& path, Listing& listing) {
     std::error_code error;
     if (!entry.is_symlink(error)) {
@@ -271,7 +381,11 @@ class DirectoryReader {
   absl::Status Take(const Listing& listing) {
     for (const std::string& path : listing.known) {
       found_ = true;
+      const size_t before = inventory_.parts.size();
       const absl::Status read = ReadInventoryFile(path, distribution_, inventory_);
+      for (size_t i = before; i < inventory_.parts.size(); ++i) {
+        AddPart(path, inventory_.parts[i]);
+      }
       if (!read.ok()) {
         SHOAL_RETURN_IF_ERROR(Skip(path, absl::StrCat("cannot be read: ", read.message())));
       }
@@ -308,8 +422,7 @@ class DirectoryReader {
       if (error) return ErrnoStatus(error.value(), site);
       // lib64 is a link to lib.
       if (!read_.insert(canonical.string()).second) continue;
-      Families families;
-      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(site, families, error));
+      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(site, error));
       if (error) return ErrnoStatus(error.value(), site);
       SHOAL_RETURN_IF_ERROR(Take(listing));
     }
@@ -317,16 +430,16 @@ class DirectoryReader {
   }
 
   // Reads what lies below, or says that it was not read.
-  absl::Status Descend(const std::string& top, const Families& families, Depth depth) {
-    std::vector<std::pair<std::string, Families>> left = {{top, families}};
+  absl::Status Descend(const std::string& top, Depth depth) {
+    std::vector<std::string> left = {top};
     while (!left.empty()) {
-      auto [directory, known] = std::move(left.back());
+      const std::string directory = std::move(left.back());
       left.pop_back();
       std::error_code error;
       const fs::path canonical = fs::weakly_canonical(directory, error);
       if (!error && read_.contains(canonical.string())) continue;
       error.clear();
-      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(directory, known, error));
+      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(directory, error));
       if (error) {
         SHOAL_RETURN_IF_ERROR(Skip(directory, absl::StrCat("cannot be listed: ", error.message())));
         continue;
@@ -345,7 +458,7 @@ class DirectoryReader {
       if (name == "site-packages" || name == "dist-packages") continue;
       for (auto below = listing.directories.rbegin(); below != listing.directories.rend();
            ++below) {
-        left.emplace_back(*below, known);
+        left.push_back(*below);
       }
     }
     return absl::OkStatus();
@@ -356,6 +469,10 @@ class DirectoryReader {
   Inventory& inventory_;
   fs::path canonical_;
   std::set<std::string> read_;  // of the environment
+  // What lock files that were read name of their projects: npm's directories, and Cargo's packages
+  // by the directory of the lock file.
+  std::set<std::string> npm_;
+  std::map<std::string, std::set<std::string>> cargo_;
   size_t entries_ = 0;
   bool found_ = false;
 };

@@ -182,6 +182,12 @@ bool AreHashes(absl::string_view options) {
   });
 }
 
+// "." or ".[extras]": the project of the directory in which pip runs.
+bool IsProjectItself(absl::string_view what) {
+  if (what == ".") return true;
+  return absl::ConsumePrefix(&what, ".[") && absl::ConsumeSuffix(&what, "]") && AreExtras(what);
+}
+
 // One requirement of pip's (PEP 508): name, [extras], a specifier, "; marker", options.
 absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
   const size_t options = std::min(line.find(" --"), line.find("\t--"));
@@ -194,7 +200,7 @@ absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
     return collector.Skip(line, kNoRequirement);
   }
   rest = absl::StripAsciiWhitespace(rest.substr(0, semicolon));
-  if (rest == "." || absl::StartsWith(rest, ".[")) {
+  if (IsProjectItself(rest)) {
     collector.Own();
     return absl::OkStatus();
   }
@@ -271,9 +277,13 @@ absl::Status ParseRequirementLine(absl::string_view line, Collector& collector) 
   for (const absl::string_view option : {"-e", "--editable"}) {
     if (!absl::StartsWith(line, option)) continue;
     const absl::string_view what = absl::StripAsciiWhitespace(line.substr(option.size()));
-    if (what == "." || absl::StartsWith(what, "./") || absl::StartsWith(what, ".[")) {
+    if (IsProjectItself(what)) {
       collector.Own();
       return absl::OkStatus();
+    }
+    // It may be a copy of somebody else's.
+    if (absl::StartsWith(what, ".")) {
+      return collector.Skip(line, "is a project in another directory: give that one, too");
     }
     return collector.Skip(line, "comes from an address, which says no version");
   }
@@ -454,16 +464,23 @@ absl::string_view BaseName(absl::string_view path) {
   return slash == absl::string_view::npos ? path : path.substr(slash + 1);
 }
 
+bool IsBillName(absl::string_view name) {
+  const std::string lower = absl::AsciiStrToLower(name);
+  static constexpr absl::string_view kWords[] = {"bom", "cdx", "spdx"};
+  const std::vector<absl::string_view> words = absl::StrSplit(lower, absl::ByAnyChar("._-"));
+  return absl::StrContains(lower, "sbom") || absl::StrContains(lower, "cyclonedx") ||
+         std::ranges::any_of(words, [](absl::string_view word) {
+           return std::ranges::find(kWords, word) != std::end(kWords);
+         });
+}
+
 bool IsKnownName(absl::string_view path) {
   const absl::string_view name = BaseName(path);
-  static constexpr absl::string_view kNames[] = {"bom.json", "sbom.json", "cyclonedx.json",
-                                                 "spdx.json"};
-  static constexpr absl::string_view kEnds[] = {".cdx.json",  ".spdx.json", ".bom.json",
-                                                ".sbom.json", ".cdx",       ".spdx"};
+  const bool is_read = absl::EndsWithIgnoreCase(name, ".json") ||
+                       absl::EndsWithIgnoreCase(name, ".cdx") ||
+                       absl::EndsWithIgnoreCase(name, ".spdx");
   return (FormatOfPath(path).has_value() && name != "METADATA" && name != "PKG-INFO") ||
-         std::ranges::find(kNames, name) != std::end(kNames) ||
-         std::ranges::any_of(kEnds,
-                             [&](absl::string_view end) { return absl::EndsWith(name, end); });
+         (is_read && IsBillName(name));
 }
 
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,

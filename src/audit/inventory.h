@@ -49,6 +49,9 @@ struct Inventory {
   std::vector<Unchecked> unchecked;
   // What the files name of their own project: it has no advisories of others.
   uint64_t own = 0;
+  // Of these the ones with a manifest of their own, whose packages are in the same file: the
+  // directory of a workspace of npm, the name of a package of Cargo's workspace.
+  std::vector<std::string> parts;
 };
 
 enum class Format {

@@ -175,6 +175,11 @@ TEST(InventoryTest, Requirements) {
   for (const char* line : {"-r other.txt",
                            "--requirement=other.txt",
                            "-e git+https://h/x#egg=y",
+                           "-e ./vendor/django",
+                           "-e ./../x",
+                           "-e .[x]/../y",
+                           ".[x]/../y",
+                           "--editable ./x",
                            "x @ https://h/x.whl",
                            "https://h/x.whl",
                            "./local.whl",
@@ -253,6 +258,18 @@ TEST(InventoryTest, PythonMetadata) {
               StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: has a control"));
   EXPECT_THAT(Error("METADATA", "Name: x\nVersion: 1.2"),
               StatusIs(absl::StatusCode::kInvalidArgument, "ends within a line"));
+}
+
+// npm's strategy "linked" has packages behind links.
+TEST(InventoryTest, ALinkLeadsToWhatIsRead) {
+  EXPECT_EQ(Parse("package-lock.json", R"({"packages":{
+      "node_modules/lodash":{"link":true,
+          "resolved":"node_modules/.store/lodash@4.17.20-a/node_modules/lodash"},
+      "node_modules/.store/lodash@4.17.20-a/node_modules/lodash":{"version":"4.17.20"}}})"),
+            (Lines{"npm lodash 4.17.20", "own 1"}));
+  EXPECT_EQ(
+      Parse("package-lock.json", R"({"packages":{"node_modules/a":{"link":true,"resolved":"b"}}})"),
+      (Lines{"! node_modules/a: is a link to what the file does not name"}));
 }
 
 TEST(InventoryTest, PoetryLock) {
@@ -412,7 +429,7 @@ TEST(InventoryTest, PackageLock) {
       "node_modules/.store/lodash@4.17.20-abc/node_modules/lodash":{"version":"4.17.20"},
       "node_modules/a":{"link":true,"resolved":"node_modules/.store/a@1-b/node_modules/a"}}})"),
             (Lines{"npm lodash 4.17.20",
-                   "! node_modules/a: is a link to a package that is not in the file", "own 2"}));
+                   "! node_modules/a: is a link to what the file does not name", "own 1"}));
   // `packages` without a package of others.
   for (const char* packages : {"{}", R"({"":{"name":"own"}})", "null"}) {
     const Lines lines = Parse("package-lock.json",
@@ -893,7 +910,6 @@ TEST_F(DirectoryTest, AManifestWithoutALockFileIsSaid) {
   const std::string alone = "says what the project needs, and no lock file beside it says more";
   const std::string never = "says what the project needs, and is not read here";
   Write("requirements.txt", "b==1\n");
-  Write("setup.py", "");
   Write("package.json", "{}");
   Write("Cargo.toml", "");
   Write("go.mod", "module x\n");
@@ -905,8 +921,14 @@ TEST_F(DirectoryTest, AManifestWithoutALockFileIsSaid) {
   Write("package-lock.json", R"({"packages":{"":{},"node_modules/a":{"version":"1.0.0"}}})");
   Write("Cargo.lock", "[[package]]\nname = 'c'\nversion = '1.0.0'\nsource = 'x'\n");
   // Workspaces have theirs above.
-  Write("member/Cargo.toml", "");
+  Write("Cargo.lock",
+        "[[package]]\nname = 'c'\nversion = '1.0.0'\nsource = 'x'\n"
+        "[[package]]\nname = 'mine'\nversion = '1.0.0'\n");
+  Write("member/Cargo.toml", "[package]\nname = 'mine'\n");
+  Write("package-lock.json", R"({"packages":{"":{},"node_modules/a":{"version":"1.0.0"},
+      "node_modules/mine":{"link":true,"resolved":"member"},"member":{}}})");
   Write("member/package.json", "{}");
+  fs::create_directories(directory_ / "member/node_modules");
   Write("node_modules/a/package.json", "{}");
   EXPECT_EQ(Read(), (Lines{"crates.io c 1.0.0", "npm a 1.0.0", "PyPI b 1",
                            absl::StrCat("! go.mod: ", never), absl::StrCat("! pom.xml: ", never)}));
@@ -915,8 +937,160 @@ TEST_F(DirectoryTest, AManifestWithoutALockFileIsSaid) {
             (Lines{"crates.io c 1.0.0", "PyPI b 1", absl::StrCat("! go.mod: ", never),
                    "! node_modules: has installed packages, which are not read here",
                    absl::StrCat("! package.json: ", alone), absl::StrCat("! pom.xml: ", never),
-                   "! member: lies below, and was not read: 1 file or directory there "
+                   "! member: lies below, and was not read: 2 files or directories there "
                    "(--recursive reads them)"}));
+}
+
+// A lock file speaks for its own manifest alone.
+TEST_F(DirectoryTest, ALockFileIsOfItsManifestAlone) {
+  const std::string alone = "says what the project needs, and no lock file beside it says more";
+  const std::string never = "says what the project needs, and is not read here";
+  Write("requirements.txt", "-e .\nb==1\n");
+  Write("requirements-dev.txt", "c==1\n");
+  for (const char* manifest : {"pyproject.toml", "setup.py", "setup.cfg", "Pipfile"}) {
+    Write(manifest, "[options] # of the project\n");
+  }
+  const Lines python = {absl::StrCat("! Pipfile: ", alone),
+                        absl::StrCat("! pyproject.toml: ", alone),
+                        absl::StrCat("! setup.cfg: ", never), absl::StrCat("! setup.py: ", never)};
+  Lines expected = {"PyPI c 1", "PyPI b 1"};
+  expected.insert(expected.end(), python.begin(), python.end());
+  EXPECT_EQ(Read(), expected);
+  Write("poetry.lock", "[[package]]\nname = 'a'\nversion = '1'\n[metadata]\n");
+  expected.erase(std::ranges::find(expected, python[1]));
+  expected.insert(expected.begin(), "PyPI a 1");
+  EXPECT_EQ(Read(), expected);
+  for (const char* manifest : {"setup.py", "setup.cfg", "Pipfile"})
+    fs::remove(directory_ / manifest);
+  EXPECT_EQ(Read(), (Lines{"PyPI a 1", "PyPI c 1", "PyPI b 1"}));
+}
+
+// Nor does one that is empty say anything.
+TEST_F(DirectoryTest, AnEmptyLockFileIsNone) {
+  Write("requirements.txt", "b==1\n");
+  Write("package.json", "{}");
+  Write("node_modules/lodash/package.json", "{}");
+  Write("Gemfile", "x");
+  Write("yarn.lock", "");
+  Write("Gemfile.lock", "");
+  const std::string alone = "says what the project needs, and no lock file beside it says more";
+  EXPECT_EQ(Read(), (Lines{"PyPI b 1", absl::StrCat("! Gemfile: ", alone),
+                           "! node_modules: has installed packages, which are not read here",
+                           absl::StrCat("! package.json: ", alone)}));
+}
+
+// A lock file above is one of the workspaces that it names, and of no other project.
+TEST_F(DirectoryTest, ALockFileAboveIsOfItsWorkspacesAlone) {
+  Write("package-lock.json", R"({"packages":{"":{},"node_modules/husky":{"version":"1.0.0"},
+      "node_modules/w":{"link":true,"resolved":"libs/w"},"libs/w":{},
+      "node_modules/out":{"link":true,"resolved":"../svc"},"../svc":{}}})");
+  Write("poetry.lock", "[[package]]\nname = 'a'\nversion = '1'\n[metadata]\n");
+  Write("Cargo.lock",
+        "[[package]]\nname = 'http'\nversion = '1.0.0'\nsource = 'x'\n"
+        "[[package]]\nname = 'part'\nversion = '1.0.0'\n");
+  Write("libs/w/package.json", "{}");
+  Write("libs/w/node_modules/x/package.json", "{}");
+  Write("part/Cargo.toml", "[package]\nname = 'part'\n");
+  const Lines found = {"crates.io http 1.0.0", "npm husky 1.0.0", "PyPI a 1"};
+  EXPECT_EQ(Read(), found);
+  EXPECT_EQ(Read(Depth::kAll), found);
+  Write("svc/package.json", "{}");
+  Write("svc/node_modules/lodash/package.json", "{}");
+  Write("libs/w/other/package.json", "{}");
+  Write("py/pyproject.toml", "[project]\n");
+  Write("tool/Cargo.toml", "[package]\nname = 'tool'\n");
+  Write("copy/Cargo.toml", "[package]\nname = 'http'\n");
+  Write("apart/Cargo.toml", "workspace = {}\n[package]\nname = 'part'\n");
+  Write("broken/Cargo.toml", "[package\n");
+  const std::string alone = ": says what the project needs, and no lock file beside it says more";
+  Lines all = found;
+  for (const char* file : {"apart/Cargo.toml", "broken/Cargo.toml", "copy/Cargo.toml",
+                           "libs/w/other/package.json", "py/pyproject.toml"}) {
+    all.push_back(absl::StrCat("! ", file, alone));
+  }
+  all.push_back("! svc/node_modules: has installed packages, which are not read here");
+  all.push_back(absl::StrCat("! svc/package.json", alone));
+  all.push_back(absl::StrCat("! tool/Cargo.toml", alone));
+  EXPECT_EQ(Read(Depth::kAll), all);
+  EXPECT_EQ(Read().size(), found.size() + 7);
+}
+
+// Files that are left out say so, whatever they are called.
+TEST_F(DirectoryTest, NoPackagesAreLeftOutInSilence) {
+  Write("requirements.txt", "b==1\n");
+  std::vector<std::string> names = {
+      "app-bom.xml", "app.csproj",           "app.jar",           "base.in",
+      "bower.json",  "constraints.txt",      "django-3.whl",      "dev-reqs.txt",
+      "a.gradle",    "requirements.pip",     "environment-x.yml", "sbom.cyclonedx.json.gz",
+      "Podfile",     "upper-constraints.txt"};
+  for (const std::string& name : names) Write(name, "x");
+  for (const char* directory : {"bower_components", "conda-meta", "status.d"}) {
+    fs::create_directories(directory_ / directory);
+    names.push_back(directory);
+  }
+  std::ranges::sort(names);
+  Inventory inventory;
+  SHOAL_ASSERT_OK(ReadInventory(directory_.string(), {}, inventory));
+  std::vector<std::string> unchecked;
+  for (const Unchecked& each : inventory.unchecked) {
+    unchecked.push_back(fs::path(each.file).filename().string());
+  }
+  EXPECT_EQ(unchecked, names);
+  EXPECT_EQ(inventory.items.size(), 1u);
+}
+
+TEST_F(DirectoryTest, ABillIsReadUnderAnyOfItsNames) {
+  const std::string bill = R"({"bomFormat":"CycloneDX","components":[{"purl":"pkg:npm/a@1.0.0"}]})";
+  for (const char* name : {"sbom.cyclonedx.json", "app-sbom.json", "app_bom.json", "App.SBOM.json",
+                           "sbom-1.0.json", "cdx.json", "syft.json"}) {
+    Write(name, bill);
+    EXPECT_EQ(Read(), Lines{"npm a 1.0.0"}) << name;
+    fs::remove(directory_ / name);
+  }
+  // Where a writer sorts, its mark is at the end.
+  Write("last.json", absl::StrCat(R"({"packages":[],"x":")", std::string(1 << 18, 'x'),
+                                  R"(","spdxVersion":"SPDX-2.3"})"));
+  EXPECT_EQ(Read().size(), 1u);
+  fs::remove(directory_ / "last.json");
+  Write("requirements.txt", "b==1\n");
+  Write("data.json", "{}");
+  EXPECT_EQ(Read(), Lines{"PyPI b 1"});
+  Write("sbom.json", "{}");
+  EXPECT_EQ(Read().size(), 2u);
+}
+
+// A project as they commonly are must not always end as unchecked.
+TEST_F(DirectoryTest, CommonProjectsCanBeClean) {
+  Write("requirements.txt", "b==1\n");
+  Write("requirements.in", "b\n");
+  Write("MANIFEST.in", "x");
+  Write("config.h.in", "x");
+  Write("setup.cfg", "[flake8]\nmax-line-length = 99\n");
+  Write("pyproject.toml", "[tool.black]\nline-length = 99\n");
+  Write("tsconfig.json", "{}");
+  EXPECT_EQ(Read(), Lines{"PyPI b 1"});
+  Write("setup.cfg", "[options]\ninstall_requires = django\n");
+  Write("pyproject.toml", "[\"pr\\u006fject\"]\n");
+  Write("dev-requirements.in", "django\n");
+  EXPECT_EQ(Read().size(), 4u);
+}
+
+// The directory that was given may be the one by which a file is known.
+TEST_F(DirectoryTest, ADirectoryIsKnownByItsWholeName) {
+  Write("var/lib/dpkg/status", "Package: a\n");
+  Write("var/lib/dpkg/status.d/openssl", "Package: libssl3\n");
+  Write("a-1.dist-info/METADATA", "Name: a\nVersion: 1\n");
+  const Lines found = {"PyPI a 1", absl::StrCat("! var/lib/dpkg/status: ", kForeign),
+                       absl::StrCat("! var/lib/dpkg/status.d: ", kForeign)};
+  EXPECT_EQ(Read(Depth::kAll), found);
+  directory_ /= "var/lib/dpkg";
+  const fs::path before = fs::current_path();
+  fs::current_path(directory_);
+  Inventory inventory;
+  SHOAL_EXPECT_OK(ReadInventory(".", {}, inventory));
+  fs::current_path(before);
+  EXPECT_EQ(inventory.unchecked.size(), 2u);
+  directory_ = directory_.parent_path().parent_path().parent_path();
 }
 
 TEST_F(DirectoryTest, WhatLiesBelowIsReadOrSaid) {

@@ -271,7 +271,6 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
   }
   // The packages of the project's workspaces are those to which a link leads.
   std::set<absl::string_view> linked, paths;
-  for (const auto& [path, package] : members) paths.insert(path);
   const auto is_link = [](const JsonView& package) -> absl::StatusOr<bool> {
     SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, package.Get("link"));
     return link_view.Bool();
@@ -279,22 +278,35 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
   for (const auto& [path, package] : members) {
     SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
     SHOAL_ASSIGN_OR_RETURN(const JsonView to_view, package.Get("resolved"));
-    if (!link) continue;
+    if (!link) {
+      paths.insert(path);
+      continue;
+    }
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view to, to_view.Text());
     linked.insert(to);
-    if (absl::StrContains(to, kModules) && !paths.contains(to)) {
-      SHOAL_RETURN_IF_ERROR(collector.Skip(path, "is a link to a package that is not in the file"));
-    }
   }
   for (const auto& [path, package] : members) {
     SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kEntryMembers, path, collector));
     const size_t at = path.rfind(kModules);
     SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
-    // npm also links to what it installs elsewhere ("node_modules/.store/.."): that is nobody's
-    // own.
-    const bool is_workspace = at == absl::string_view::npos && linked.contains(path);
-    if (link || path.empty() || is_workspace) {
+    if (path.empty()) {
       collector.Own();
+      continue;
+    }
+    if (link) {
+      SHOAL_ASSIGN_OR_RETURN(const JsonView to_view, package.Get("resolved"));
+      SHOAL_ASSIGN_OR_RETURN(const absl::string_view to, to_view.Text());
+      if (paths.contains(to)) {
+        collector.Own();
+      } else {
+        SHOAL_RETURN_IF_ERROR(collector.Skip(path, "is a link to what the file does not name"));
+      }
+      continue;
+    }
+    // What lies in node_modules is a package even if a link leads there, as npm's strategy "linked"
+    // has it.
+    if (at == absl::string_view::npos && linked.contains(path)) {
+      collector.OwnPart(path);
       continue;
     }
     if (at == absl::string_view::npos) {
@@ -348,6 +360,16 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
   return absl::OkStatus();
 }
 
+std::string NameOfCargoMember(absl::string_view content) {
+  Inventory ignored;
+  const std::string file;
+  const Distribution distribution;
+  const Collector collector(file, distribution, ignored);
+  const absl::StatusOr<toml::table> manifest = ParseToml(content, collector);
+  if (!manifest.ok() || manifest->contains("workspace")) return "";
+  return (*manifest)["package"]["name"].value_or(std::string());
+}
+
 absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
   constexpr int64_t kNewest = 4;
   SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
@@ -373,7 +395,7 @@ absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
     // What has no source lies in the project. So it must be sure that it has none.
     SHOAL_RETURN_IF_ERROR(SkipUnknownKeys(package, kKnown, collector));
     if (source.empty()) {
-      collector.Own();
+      collector.OwnPart(package.name);
     } else {
       SHOAL_RETURN_IF_ERROR(collector.Add("crates.io", package.name, package.version));
     }
