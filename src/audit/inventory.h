@@ -51,7 +51,7 @@ struct Inventory {
   uint64_t own = 0;
   // Of these the ones with a manifest of their own, whose packages are in the same file: the
   // directory of a workspace of npm, the name of a package of Cargo's workspace.
-  std::vector<std::string> parts;
+  std::vector<std::string> parts = {};
 };
 
 enum class Format {
