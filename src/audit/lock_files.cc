@@ -61,8 +61,21 @@ absl::Status CheckToml(absl::string_view text, const Collector& collector) {
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t' && !ends_line) {
       return collector.Wrong(line, "not TOML: a control character");
     }
+    // toml++ asks of what is not ASCII, here and behind a backslash, whether it is white space, and
+    // what its function then does is undefined for most of it. In TOML it stands in strings and
+    // comments alone.
+    if (!absl::ascii_isascii(static_cast<unsigned char>(c))) {
+      return collector.Wrong(line, "not TOML: a character outside of strings that is not ASCII");
+    }
     if (c == '"' || c == '\'') {
       const size_t after = AfterString(text, at);
+      for (size_t i = at; c == '"' && i + 1 < after; ++i) {
+        if (text[i] != '\\') continue;
+        ++i;
+        if (!absl::ascii_isgraph(static_cast<unsigned char>(text[i]))) {
+          return collector.Wrong(line, "a string that goes on in another line behind a backslash");
+        }
+      }
       line += static_cast<uint64_t>(std::count(text.begin() + at, text.begin() + after, '\n'));
       at = after;
       continue;
@@ -88,6 +101,7 @@ absl::StatusOr<toml::table> ParseToml(absl::string_view content, const Collector
   if (const absl::Status utf16 = table::RefuseUtf16(content); !utf16.ok()) {
     return collector.Wrong(1, utf16.message());
   }
+  absl::ConsumePrefix(&content, "\xef\xbb\xbf");  // a byte order mark
   SHOAL_RETURN_IF_ERROR(CheckToml(content, collector));
   toml::parse_result parsed = toml::parse(std::string_view(content.data(), content.size()));
   if (!parsed) {
