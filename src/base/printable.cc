@@ -24,11 +24,14 @@ constexpr Range kUnseen[] = {
 }  // namespace
 
 Character FirstCharacter(BytesView text) {
+  const Character none = {.code = 0, .bytes = text.first(1), .is_utf8 = false};
   const uint8_t lead = text[0];
-  if (lead < 0x80) return {lead, 1};
   size_t length;
   char32_t code;
-  if (lead >= 0xc2 && lead < 0xe0) {
+  if (lead < 0x80) {
+    length = 1;
+    code = lead;
+  } else if (lead >= 0xc2 && lead < 0xe0) {
     length = 2;
     code = lead & 0x1f;
   } else if (lead >= 0xe0 && lead < 0xf0) {
@@ -38,24 +41,24 @@ Character FirstCharacter(BytesView text) {
     length = 4;
     code = lead & 0x07;
   } else {
-    return {};
+    return none;
   }
-  if (text.size() < length) return {};
+  if (text.size() < length) return none;
   for (size_t i = 1; i < length; ++i) {
-    if ((text[i] & 0xc0) != 0x80) return {};
+    if ((text[i] & 0xc0) != 0x80) return none;
     code = code << 6 | (text[i] & 0x3f);
   }
   const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
   const bool surrogate = code >= 0xd800 && code < 0xe000;
-  if (overlong || surrogate || code > 0x10ffff) return {};
-  return {code, length};
+  if (overlong || surrogate || code > 0x10ffff) return none;
+  return {.code = code, .bytes = text.first(length), .is_utf8 = true};
 }
 
 bool IsUtf8(BytesView bytes) {
   while (!bytes.empty()) {
     const Character character = FirstCharacter(bytes);
-    if (character.bytes == 0) return false;
-    bytes = bytes.subspan(character.bytes);
+    if (!character.is_utf8) return false;
+    bytes = bytes.subspan(character.bytes.size());
   }
   return true;
 }
@@ -89,11 +92,10 @@ std::string Printable(absl::string_view text, absl::string_view kept) {
       continue;
     }
     const Character character = FirstCharacter(rest);
-    const BytesView bytes = rest.first(std::max<size_t>(character.bytes, 1));
-    rest = rest.subspan(bytes.size());
-    const absl::string_view shown = AsText(bytes);
-    if (character.bytes == 0) {
-      AppendEscaped(bytes, out);
+    rest = rest.subspan(character.bytes.size());
+    const absl::string_view shown = AsText(character.bytes);
+    if (!character.is_utf8) {
+      AppendEscaped(character.bytes, out);
     } else if (!IsUnseen(character.code) || kept.find(shown) != absl::string_view::npos) {
       out.append(shown.data(), shown.size());
     } else if (shown == "\n") {
@@ -103,7 +105,7 @@ std::string Printable(absl::string_view text, absl::string_view kept) {
     } else if (shown == "\r") {
       out += "\\r";
     } else {
-      AppendEscaped(bytes, out);
+      AppendEscaped(character.bytes, out);
     }
   }
   return out;

@@ -12,14 +12,15 @@
 
 namespace shoal {
 
-// A character of UTF-8 and how many bytes it has; none if these are 0.
+// What begins a text: a character of UTF-8, or one byte that begins none.
 struct Character {
-  char32_t code = 0;
-  size_t bytes = 0;
+  char32_t code = 0;  // of a byte that is not UTF-8: 0
+  BytesView bytes;    // never empty
+  bool is_utf8 = false;
 };
 
-// The character that begins `text`, which is not empty. None if the bytes are not UTF-8 (RFC 3629:
-// no overlong forms, surrogates, or beyond U+10FFFF).
+// The first of `text`, which is not empty and outlives it. UTF-8 is as in RFC 3629: no overlong
+// forms, surrogates, or beyond U+10FFFF.
 Character FirstCharacter(BytesView text);
 
 bool IsUtf8(BytesView bytes);

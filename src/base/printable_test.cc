@@ -10,7 +10,7 @@ namespace {
 
 TEST(PrintableTest, TextOfPeopleStaysAsItIs) {
   for (const char* text :
-       {"", "libc6 2.36-9+deb12u10", "Grüße 漢字 हिन्दी עברית 😀", "a\\b \\x1b", "é e\xcc\x81"}) {
+       {"", "libc6 2.36-9+deb12u10", "Grüße 漢字", "हिन्दी עברית 😀", "a\\b \\x1b", "é e\xcc\x81"}) {
     EXPECT_EQ(Printable(text), text);
   }
 }
@@ -56,7 +56,7 @@ TEST(PrintableTest, OnceIsAsGoodAsTwiceAndNothingUnseenIsLeft) {
     for (BytesView rest = AsBytes(text); !rest.empty();) {
       const Character character = FirstCharacter(rest);
       EXPECT_FALSE(IsUnseen(character.code));
-      rest = rest.subspan(character.bytes);
+      rest = rest.subspan(character.bytes.size());
     }
   }
 }

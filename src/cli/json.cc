@@ -1,6 +1,5 @@
 #include "src/cli/json.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -22,12 +21,11 @@ std::string Quoted(absl::string_view text) {
   std::string out = "\"";
   for (BytesView rest = AsBytes(text); !rest.empty();) {
     const Character character = FirstCharacter(rest);
-    const BytesView bytes = rest.first(std::max<size_t>(character.bytes, 1));
-    rest = rest.subspan(bytes.size());
-    if (character.bytes == 0) {
+    rest = rest.subspan(character.bytes.size());
+    if (!character.is_utf8) {
       // As text of its own, which begins with a backslash.
       out += "\\";
-      AppendEscaped(bytes, out);
+      AppendEscaped(character.bytes, out);
     } else if (character.code == '"' || character.code == '\\') {
       out += '\\';
       out += static_cast<char>(character.code);
@@ -40,7 +38,7 @@ std::string Quoted(absl::string_view text) {
     } else if (IsUnseen(character.code)) {
       AppendEscape(character.code, out);
     } else {
-      out.append(AsText(bytes).data(), bytes.size());
+      absl::StrAppend(&out, AsText(character.bytes));
     }
   }
   return out + "\"";

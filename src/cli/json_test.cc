@@ -47,8 +47,8 @@ TEST(Json, WhatNobodySeesIsEscaped) {
                 .Blob("key", AsBytes("li\xe2\x80\x8b"
                                      "b"))
                 .Take(),
-            R"({"a":"\u001b[2J\u009b\u202e\ufeff","tag":"\udb40\udc61","text":"Grüße 漢字 😀",)"
-            R"("bytes":"\\xff\\","key":"li\u200bb"})");
+            R"({"a":"\u001b[2J\u009b\u202e\ufeff","tag":"\udb40\udc61",)"
+            R"("text":"Grüße 漢字 😀","bytes":"\\xff\\","key":"li\u200bb"})");
 }
 
 }  // namespace

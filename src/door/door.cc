@@ -328,6 +328,12 @@ class Door::State::Session : public net::Listener::Session {
     }
     return door_.address_requests.Take(origin(), 1, now);
   }
+  // The same of a request of HTTP, which is refused if it would have to wait.
+  std::optional<No> TakeTurn() {
+    const auto wait = TakeRequest();
+    if (wait > Clock::duration::zero()) return TooFast(wait);
+    return std::nullopt;
+  }
   Clock::duration TakeOnions(const Message& message) {
     if (options().tokens != nullptr) return Clock::duration::zero();
     if (message.type() != FrameType::kSubmitOnions) return Clock::duration::zero();
@@ -423,7 +429,7 @@ class Door::State::Session : public net::Listener::Session {
     Deadline(place_.welcome() ? options().idle_timeout : options().first_request_timeout);
     Parser parser;
     parser.header_limit(kMaxHeadBytes);
-    parser.body_limit(options().ohttp_socket.empty() ? kMaxMessageBytes : kMaxEncapsulatedBytes);
+    parser.body_limit(ServesOhttp() ? kMaxEncapsulatedBytes : kMaxMessageBytes);
     // What an extension means, and where it ends, others may see otherwise. Nobody needs one.
     auto on_chunk = [](uint64_t, beast::string_view extensions, beast::error_code& error) {
       if (!extensions.empty()) error = http::error::bad_chunk_extension;
@@ -469,7 +475,8 @@ class Door::State::Session : public net::Listener::Session {
         co_return false;
       }
     } else if (path == kCallPath && head.method() == http::verb::options) {
-      co_return co_await ServePreflight(KeepsAlive(head));
+      no = TakeTurn();
+      if (!no) co_return co_await ServePreflight(KeepsAlive(head));
     } else if (path == kChallengePath && options().tokens != nullptr) {
       no = TakeGet(head);
       if (!no) {
@@ -500,18 +507,10 @@ class Door::State::Session : public net::Listener::Session {
   // What a GET, or a HEAD, costs; or why it is none.
   std::optional<No> TakeGet(const Request& head) {
     if (head.method() != http::verb::get && !is_head_) return NotHere("GET, HEAD");
-    const auto wait = TakeRequest();
-    if (wait > Clock::duration::zero()) return TooFast(wait);
-    return std::nullopt;
+    return TakeTurn();
   }
 
   asio::awaitable<bool> ServePreflight(bool keep_alive) {
-    const auto wait = TakeRequest();
-    if (wait > Clock::duration::zero()) {
-      const No no = TooFast(wait);
-      co_await Refuse(no);
-      co_return false;
-    }
     Response response(http::status::no_content, 11);
     response.set(http::field::access_control_allow_methods, "POST");
     response.set(http::field::access_control_allow_headers, "content-type, authorization");
@@ -531,7 +530,7 @@ class Door::State::Session : public net::Listener::Session {
   std::string OptionalPaths() const {
     std::string paths;
     if (options().tokens != nullptr) absl::StrAppend(&paths, ", GET ", kChallengePath);
-    if (!options().ohttp_socket.empty()) {
+    if (ServesOhttp()) {
       absl::StrAppend(&paths, ", POST ", kOhttpPath, ", GET ", kOhttpKeysPath);
     }
     return paths;
@@ -540,16 +539,10 @@ class Door::State::Session : public net::Listener::Session {
   asio::awaitable<bool> ServeCall(Parser& parser) {
     const bool keep_alive = KeepsAlive(parser.get());
     const std::string authorization(View(parser.get()[http::field::authorization]));
-    const auto wait = TakeRequest();
-    if (wait > Clock::duration::zero()) {
-      const No no = TooFast(wait);
-      co_await Refuse(no);
-      co_return false;
-    }
     Message message;
     const Sink sink = [&](BytesView piece) { return Take(piece, message); };
-    std::optional<No> no;
-    if (!co_await ReadBody(parser, sink, no)) co_return false;
+    std::optional<No> no = TakeTurn();
+    if (!no && !co_await ReadBody(parser, sink, no)) co_return false;
     if (!no) no = Complete(message);
     if (!no) no = co_await Pay(message, authorization);
     if (no) {
@@ -635,10 +628,8 @@ class Door::State::Session : public net::Listener::Session {
   // What a relay brings. The door sees the relay's address, and nothing of the client's.
   asio::awaitable<bool> ServeOhttp(Parser& parser) {
     const bool keep_alive = KeepsAlive(parser.get());
-    const auto wait = TakeRequest();
     Bytes request;
-    std::optional<No> no;
-    if (wait > Clock::duration::zero()) no = TooFast(wait);
+    std::optional<No> no = TakeTurn();
     net::Places::Arrival pipe_place = door_.pipes.Arrive(number(), origin());
     if (!no && !pipe_place.place.Welcome().ok()) no = NoRoom();
     if (!no) {

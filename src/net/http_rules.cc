@@ -16,14 +16,15 @@ constexpr absl::string_view kLineEnd = "\r\n";
 // More digits than any body has that is taken.
 constexpr size_t kMostDigits = 15;
 
-// RFC 9110, section 5.6.2.
-bool IsToken(absl::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
-    return absl::ascii_isalnum(c) ||
-           absl::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) !=
-               absl::string_view::npos;
+// Whether a text has letters, digits and these symbols alone.
+bool HasOnly(absl::string_view symbols, absl::string_view text) {
+  return std::ranges::all_of(text, [&](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains(symbols, c);
   });
 }
+
+// RFC 9110, section 5.6.2.
+bool IsToken(absl::string_view text) { return !text.empty() && HasOnly("!#$%&'*+-.^_`|~", text); }
 
 // Without the optional white space around it: spaces and tabs.
 absl::string_view Trim(absl::string_view value) {
@@ -40,13 +41,7 @@ bool IsLength(absl::string_view value) {
 }
 
 // RFC 3986, section 3.2.2, with a port. Empty for a target that has no host.
-bool IsHost(absl::string_view value) {
-  return std::ranges::all_of(value, [](unsigned char c) {
-    return absl::ascii_isalnum(c) ||
-           absl::string_view("-._~%!$&'()*+,;=:[]").find(static_cast<char>(c)) !=
-               absl::string_view::npos;
-  });
-}
+bool IsHost(absl::string_view value) { return HasOnly("-._~%!$&'()*+,;=:[]", value); }
 
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 

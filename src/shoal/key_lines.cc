@@ -1,7 +1,5 @@
 #include "src/shoal/key_lines.h"
 
-#include <algorithm>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -44,13 +42,13 @@ absl::Status CheckKeyText(absl::string_view text) {
   for (BytesView rest = AsBytes(text); !rest.empty();) {
     const bool first = rest.size() == text.size();
     const Character character = FirstCharacter(rest);
-    if (character.bytes == 0) {
+    if (!character.is_utf8) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the key is not UTF-8: convert the text, for example: iconv -f ISO-8859-1 -t UTF-8 FILE "
           "(with --escapes, ",
-          Printable(AsText(rest.first(1))), " is the byte in question)"));
+          Printable(AsText(character.bytes)), " is the byte in question)"));
     }
-    const absl::string_view shown = AsText(rest.first(character.bytes));
+    const absl::string_view shown = AsText(character.bytes);
     if (IsUnseen(character.code) && !IsOfScripts(character.code)) {
       return absl::InvalidArgumentError(absl::StrCat("the key has ", Printable(shown),
                                                      ", which nobody sees: remove it, or write it "
@@ -58,7 +56,7 @@ absl::Status CheckKeyText(absl::string_view text) {
     }
     last_blank = IsBlank(character.code);
     if (first) first_blank = last_blank;
-    rest = rest.subspan(character.bytes);
+    rest = rest.subspan(character.bytes.size());
   }
   if (first_blank || last_blank) {
     return absl::InvalidArgumentError(
@@ -74,7 +72,7 @@ bool HasAccentsApart(absl::string_view text) {
     const Character character = FirstCharacter(rest);
     if (letter && character.code >= 0x300 && character.code <= 0x36f) return true;
     letter = absl::ascii_isalpha(rest[0]);
-    rest = rest.subspan(std::max<size_t>(character.bytes, 1));
+    rest = rest.subspan(character.bytes.size());
   }
   return false;
 }
