@@ -274,8 +274,9 @@ TEST(InventoryTest, ALinkLeadsToWhatIsRead) {
 
 TEST(InventoryTest, PoetryLock) {
   // What toml++ cannot be asked about (its behaviour is undefined).
-  for (const char* text : {"\xc3\xa9 = 1", "a.\xc3\xa9 = 1", "a = \"\"\"\\\xc3\xa9\"\"\"",
-                           "a = \"\"\"\\\n  \xc3\xa9\"\"\"", "[a] \xc2\xa0"}) {
+  for (const char* text :
+       {"\xc3\xa9 = 1", "a.\xc3\xa9 = 1", "a = \"\"\"\\\xc3\xa9\"\"\"",
+        "a = \"\"\"\\\n  \xc3\xa9\"\"\"", "a = \"\"\"\\\n \\\xc3\xa9\"\"\"", "[a] \xc2\xa0"}) {
     EXPECT_THAT(Error("poetry.lock", text),
                 StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:1:"))
         << text;

@@ -71,10 +71,12 @@ absl::Status CheckToml(absl::string_view text, const Collector& collector) {
       const size_t after = AfterString(text, at);
       for (size_t i = at; c == '"' && i + 1 < after; ++i) {
         if (text[i] != '\\') continue;
-        ++i;
-        if (!absl::ascii_isgraph(static_cast<unsigned char>(text[i]))) {
-          return collector.Wrong(line, "a string that goes on in another line behind a backslash");
+        // A backslash may stand before white space that ends at the next character of the string.
+        const size_t next = std::min(text.find_first_not_of(" \t\r\n", i + 1), after - 1);
+        if (!absl::ascii_isascii(static_cast<unsigned char>(text[next]))) {
+          return collector.Wrong(line, "a character that is not ASCII behind a backslash");
         }
+        i = next == i + 1 ? next : next - 1;  // what is escaped is no backslash of its own
       }
       line += static_cast<uint64_t>(std::count(text.begin() + at, text.begin() + after, '\n'));
       at = after;
