@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "src/audit/collector.h"
 #include "src/audit/version.h"
+#include "src/base/ascii.h"
 #include "src/base/bytes.h"
 #include "src/base/printable.h"
 #include "src/base/status_macros.h"
@@ -101,11 +102,7 @@ absl::Status ParseDpkgStatus(absl::string_view content, Collector& collector) {
   return absl::OkStatus();
 }
 
-bool IsPythonName(absl::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
-  });
-}
+bool IsPythonName(absl::string_view name) { return IsOfAlnumAnd("-_.", name); }
 
 // What pip takes for a file, whether or not there is one of that name.
 bool IsArchiveName(absl::string_view text) {
@@ -532,9 +529,8 @@ absl::Status Collector::Wrong(uint64_t line, absl::string_view what) const {
 
 absl::Status SkipUnknown(const JsonView& object, std::span<const absl::string_view> known,
                          absl::string_view of, Collector& collector) {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, object.Members());
-  for (const auto& [name, value] : members) {
-    if (std::ranges::find(known, name) != known.end()) continue;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> others, object.MembersBut(known));
+  for (const auto& [name, value] : others) {
     SHOAL_RETURN_IF_ERROR(
         collector.Skip(absl::StrCat(of, of.empty() ? "" : ".", name), kUnknownPart));
   }

@@ -161,6 +161,15 @@ absl::StatusOr<std::vector<JsonView::Member>> JsonView::Members() const {
   return members;
 }
 
+absl::StatusOr<std::vector<JsonView::Member>> JsonView::MembersBut(
+    std::span<const absl::string_view> known) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Member> members, Members());
+  std::erase_if(members, [&](const Member& member) {
+    return std::ranges::find(known, member.name) != known.end();
+  });
+  return members;
+}
+
 absl::StatusOr<absl::string_view> JsonView::Text() const {
   if (!exists()) return absl::string_view();
   if (!value_->is_string()) return Wrong("is not a text");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ class JsonView {
   absl::StatusOr<std::vector<JsonView>> Items() const;
   struct Member;
   absl::StatusOr<std::vector<Member>> Members() const;
+  // Those whose names are not among `known`: an object may say more by them than is understood.
+  absl::StatusOr<std::vector<Member>> MembersBut(std::span<const absl::string_view> known) const;
   absl::StatusOr<absl::string_view> Text() const;
   // False if it is not there.
   absl::StatusOr<bool> Bool() const;

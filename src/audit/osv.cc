@@ -194,12 +194,9 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
   return affected;
 }
 
-// Whether an object has a member that is not among `known`: it may say more than is understood.
 absl::StatusOr<bool> HasOther(const JsonView& object, std::span<const absl::string_view> known) {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, object.Members());
-  return std::ranges::any_of(members, [&](const JsonView::Member& member) {
-    return std::ranges::find(known, member.name) == known.end();
-  });
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> others, object.MembersBut(known));
+  return !others.empty();
 }
 
 constexpr absl::string_view kOfRecord[] = {
@@ -464,11 +461,15 @@ absl::Status OsvRecords::Keep(Record record, const std::string& source) {
   return absl::OkStatus();
 }
 
+void OsvRecords::CountLeftOut(const absl::Status& why) {
+  ++counts_.left_out;
+  if (counts_.first_left_out.empty()) counts_.first_left_out = std::string(why.message());
+}
+
 absl::Status OsvRecords::LeaveUnread(const absl::Status& why, Odd odd) {
   if (odd == Odd::kRefuse) return why;
-  ++counts_.left_out;
+  CountLeftOut(why);
   ++counts_.unread;
-  if (counts_.first_left_out.empty()) counts_.first_left_out = std::string(why.message());
   return absl::OkStatus();
 }
 
@@ -485,8 +486,7 @@ absl::Status OsvRecords::LeaveOut(absl::string_view json, const std::string& sou
   if (!affected.ok()) return unread();
   const bool is_record = affected_view->exists() || !TextIn(whole, "id").empty() ||
                          absl::StrContains(json, "\"ecosystem\"");
-  ++counts_.left_out;
-  if (counts_.first_left_out.empty()) counts_.first_left_out = std::string(why.message());
+  CountLeftOut(why);
   if (IsWithdrawn(TextIn(whole, "withdrawn")) || !is_record) return absl::OkStatus();
 
   Record record;

@@ -99,6 +99,7 @@ class OsvRecords {
   absl::Status LeaveOut(absl::string_view json, const std::string& source, const absl::Status& why);
   // Counts something of which nobody knows what it is about, or refuses it.
   absl::Status LeaveUnread(const absl::Status& why, Odd odd);
+  void CountLeftOut(const absl::Status& why);
   absl::Status Charge(size_t bytes, const std::string& source);
   static std::vector<Advisory> Join(Order order, const std::vector<Entry>& entries);
 

@@ -16,6 +16,7 @@
 #include "src/audit/collector.h"
 #include "src/audit/json.h"
 #include "src/audit/version.h"
+#include "src/base/ascii.h"
 #include "src/base/status_macros.h"
 #include "src/table/records.h"
 
@@ -504,11 +505,7 @@ std::optional<PackageUrl> ParsePackageUrl(absl::string_view text) {
         absl::StrSplit(qualifier, absl::MaxSplits('=', 1));
     const std::optional<std::string> value = PercentDecoded(pair.second);
     const std::string name = absl::AsciiStrToLower(pair.first);
-    const bool is_name =
-        !name.empty() && absl::StrContains(qualifier, "=") && std::ranges::all_of(name, [](char c) {
-          return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-                 absl::string_view(".-_").find(c) != absl::string_view::npos;
-        });
+    const bool is_name = absl::StrContains(qualifier, "=") && IsOfAlnumAnd(".-_", name);
     if (!value.has_value() || !is_name || !names.insert(name).second) return std::nullopt;
     if (name == "distro") url.distro = *value;
     if (name == "upstream") url.upstream = *value;

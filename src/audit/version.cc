@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "src/base/ascii.h"
 #include "src/base/check.h"
 #include "src/table/packages.h"
 
@@ -214,31 +215,15 @@ bool IsDebianVersion(absl::string_view text) {
   }
   const size_t hyphen = text.rfind('-');
   const absl::string_view upstream = text.substr(0, hyphen);
-  const auto fits = [](absl::string_view part, absl::string_view more) {
-    return std::all_of(part.begin(), part.end(), [&](char c) {
-      return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-             more.find(c) != absl::string_view::npos;
-    });
-  };
-  if (upstream.empty() || !absl::ascii_isdigit(upstream[0]) || !fits(upstream, ".-+~:"))
-    return false;
+  if (!IsOfAlnumAnd(".-+~:", upstream) || !absl::ascii_isdigit(upstream[0])) return false;
   if (hyphen == absl::string_view::npos) return true;
-  const absl::string_view revision = text.substr(hyphen + 1);
-  return !revision.empty() && fits(revision, ".+~");
-}
-
-// Letters and digits of ASCII, and those of `more`; at least one.
-bool HasOnly(absl::string_view text, absl::string_view more) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           more.find(c) != absl::string_view::npos;
-  });
+  return IsOfAlnumAnd(".+~", text.substr(hyphen + 1));
 }
 
 // golang.org/x/mod/module, CheckPath, also escaped as in the module cache.
 bool IsModulePath(absl::string_view path) {
   for (const absl::string_view part : absl::StrSplit(path, '/')) {
-    if (!HasOnly(part, "-._~!") || part.front() == '.' || part.back() == '.') return false;
+    if (!IsOfAlnumAnd("-._~!", part) || part.front() == '.' || part.back() == '.') return false;
     for (size_t i = 0; i < part.size(); ++i) {
       const bool is_escape = i + 1 < part.size() && absl::ascii_islower(part[i + 1]);
       if (part[i] == '!' && !is_escape) return false;
@@ -252,10 +237,11 @@ bool IsNpmName(absl::string_view name) {
   constexpr absl::string_view kUrlSafe = "-_.!~*'()";
   if (absl::ConsumePrefix(&name, "@")) {
     const size_t slash = name.find('/');
-    if (slash == absl::string_view::npos || !HasOnly(name.substr(0, slash), kUrlSafe)) return false;
+    if (slash == absl::string_view::npos || !IsOfAlnumAnd(kUrlSafe, name.substr(0, slash)))
+      return false;
     name.remove_prefix(slash + 1);
   }
-  return HasOnly(name, kUrlSafe) && name[0] != '.';
+  return IsOfAlnumAnd(kUrlSafe, name) && name[0] != '.';
 }
 
 // Whether the registry of an ecosystem can have a package of this name.
@@ -265,13 +251,14 @@ bool IsName(absl::string_view ecosystem, absl::string_view name) {
   };
   // PEP 508.
   if (ecosystem == "PyPI") {
-    return HasOnly(name, "-_.") && is_alphanumeric(name.front()) && is_alphanumeric(name.back());
+    return IsOfAlnumAnd("-_.", name) && is_alphanumeric(name.front()) &&
+           is_alphanumeric(name.back());
   }
-  if (ecosystem == "crates.io") return HasOnly(name, "-_");
+  if (ecosystem == "crates.io") return IsOfAlnumAnd("-_", name);
   if (ecosystem == "npm") return IsNpmName(name);
   if (ecosystem == "Go") return IsModulePath(name);
   // Debian's policy, section 5.6.1, and so Ubuntu's.
-  return HasOnly(name, "+-.") && is_alphanumeric(name.front()) &&
+  return IsOfAlnumAnd("+-.", name) && is_alphanumeric(name.front()) &&
          std::none_of(name.begin(), name.end(), absl::ascii_isupper);
 }
 

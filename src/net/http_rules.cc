@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "src/base/ascii.h"
 #include "src/base/status_macros.h"
 
 namespace shoal::net {
@@ -16,15 +17,8 @@ constexpr absl::string_view kLineEnd = "\r\n";
 // More digits than any body has that is taken.
 constexpr size_t kMostDigits = 15;
 
-// Whether a text has letters, digits and these symbols alone.
-bool HasOnly(absl::string_view symbols, absl::string_view text) {
-  return std::ranges::all_of(text, [&](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains(symbols, c);
-  });
-}
-
 // RFC 9110, section 5.6.2.
-bool IsToken(absl::string_view text) { return !text.empty() && HasOnly("!#$%&'*+-.^_`|~", text); }
+bool IsToken(absl::string_view text) { return IsOfAlnumAnd("!#$%&'*+-.^_`|~", text); }
 
 // Without the optional white space around it: spaces and tabs.
 absl::string_view Trim(absl::string_view value) {
@@ -41,7 +35,9 @@ bool IsLength(absl::string_view value) {
 }
 
 // RFC 3986, section 3.2.2, with a port. Empty for a target that has no host.
-bool IsHost(absl::string_view value) { return HasOnly("-._~%!$&'()*+,;=:[]", value); }
+bool IsHost(absl::string_view value) {
+  return value.empty() || IsOfAlnumAnd("-._~%!$&'()*+,;=:[]", value);
+}
 
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
