@@ -813,7 +813,7 @@ class Door::State::Session : public net::Listener::Session {
       // The client has broken the rules, and was told so.
       if (!raw->got_close() && !lingers_) figures().Refuse(Refusal::kMalformed);
       leaves_ = true;
-      Deadline(kLinger);
+      LastDeadline(kLinger);
     });
     ++figures().web_sockets;
     const auto count_down = [](Figures* all) { --all->web_sockets; };
@@ -880,9 +880,10 @@ class Door::State::Session : public net::Listener::Session {
     }
     if (!self->lingers_) self->Close();
   }
-  // The next piece that has come. Nothing if the connection has ended.
+  // The next piece that has come. Nothing if the connection has ended; of a client that leaves
+  // nothing more is taken until then.
   asio::awaitable<std::optional<Piece>> NextPiece() {
-    while (ahead_.empty() && !closed()) {
+    while ((ahead_.empty() || leaves_) && !closed()) {
       arrived_.expires_at(Clock::time_point::max());
       co_await arrived_.async_wait(net::kAwait);
     }
@@ -946,7 +947,7 @@ class Door::State::Session : public net::Listener::Session {
       figures().Refuse(Refusal::kTooFast);
       pause_.expires_after(std::min<Clock::duration>(wait, kLongestPause));
       co_await pause_.async_wait(net::kAwait);
-      if (closed()) co_return false;
+      if (closed() || leaves_) co_return false;
     }
   }
 
@@ -961,7 +962,7 @@ class Door::State::Session : public net::Listener::Session {
     figures().Refuse(no.why);
     const Bytes bytes = ErrorFrame(no.error, no.refused);
     if (!co_await WriteMessage(ws, bytes)) co_return;
-    Deadline(kLinger);
+    LastDeadline(kLinger);
     lingers_ = true;
     read_on_.cancel();
     // Reads and drops what comes, until the peer closes as well.

@@ -893,6 +893,25 @@ TEST_F(DoorTest, AWebSocketThatEndsIsCutSoon) {
   EXPECT_EQ(figures_.refusals(Refusal::kNoFrontend), 0u) << "whoever leaves is not refused";
 }
 
+// What is under way for it does not hold it up.
+TEST_F(DoorTest, NothingIsAskedForAClientThatHasLeft) {
+  Start();
+  const Frame slow = FrameOf(FrameType::kFetchRefresh, "");
+  Web web(port());
+  ASSERT_EQ(web.Open().status, 101);
+  web.Send(BytesOf(slow));
+  Await([&] { return held() == 1; });
+  web.Send(BytesOf(slow));
+  const auto start = std::chrono::steady_clock::now();
+  web.Write(Web::Piece(Web::kClose, {}));
+  EXPECT_EQ(web.NextOpcode(), Web::kClose);
+  AnswerHeld(slow);  // the answer finds nobody
+  EXPECT_TRUE(web.Ends());
+  Await([&] { return figures_.connections == 0; });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  EXPECT_EQ(asked_, 1);
+}
+
 // A client that does not read its answers holds its own connection up, until it is cut.
 TEST_F(DoorTest, AWebSocketThatStallsHoldsUpNobodyElse) {
   Start([](Door::Options& options) {

@@ -238,6 +238,7 @@ asio::awaitable<void> RoundWaits::Run(std::shared_ptr<RoundWaits> self,
     }
   } catch (const std::exception&) {
     // Most likely memory is short. Those who wait ask again.
+    subscription->limit.cancel();
   }
   self->Answer(*subscription, std::move(answer));
 }
