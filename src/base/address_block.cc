@@ -80,6 +80,14 @@ absl::Status AddressRanges::Add(absl::string_view text) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<AddressRanges> AddressRanges::Of(const std::vector<std::string>& texts) {
+  AddressRanges ranges;
+  for (const std::string& text : texts) {
+    if (absl::Status added = ranges.Add(text); !added.ok()) return added;
+  }
+  return ranges;
+}
+
 const AddressRanges::Range* AddressRanges::Find(const IpAddress& address) const {
   const auto found = std::ranges::find_if(
       ranges_, [&](const Range& range) { return FirstBits(address, range.bits) == range.prefix; });
@@ -87,11 +95,6 @@ const AddressRanges::Range* AddressRanges::Find(const IpAddress& address) const 
 }
 
 bool AddressRanges::Contains(const IpAddress& address) const { return Find(address) != nullptr; }
-
-Origin AddressRanges::OriginOf(const IpAddress& address) const {
-  if (Contains(address)) return std::nullopt;
-  return AddressBlock(address);
-}
 
 AddressBlock AddressRanges::BlockOf(const IpAddress& address) const {
   const Range* const range = Find(address);

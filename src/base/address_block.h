@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace shoal {
@@ -45,20 +46,21 @@ class AddressBlock {
   std::optional<uint32_t> shared_bits_;  // the length of a range that many share
 };
 
-// Who a request comes from, for whoever shares something out. None: an address that many share, to
-// which no share applies.
+// Who a request comes from, for whoever shares something out. None: no share applies to it. A
+// server leaves out whom others have counted: a proxy of the operator, whose clients have shares.
 using Origin = std::optional<AddressBlock>;
 
 // A set of addresses.
 class AddressRanges {
  public:
+  // Of all these texts, as a configuration lists them. Errors as those of Add.
+  static absl::StatusOr<AddressRanges> Of(const std::vector<std::string>& texts);
+
   // Adds "192.0.2.7", "10.0.0.0/8", "2001:db8::1" or "2001:db8::/32". INVALID_ARGUMENT: anything
   // else; also a range whose address has a bit set below its length.
   absl::Status Add(absl::string_view text);
   bool Contains(const IpAddress& address) const;
 
-  // What this address counts as, if no share applies to the addresses of this set.
-  Origin OriginOf(const IpAddress& address) const;
   // What this address counts as, if the addresses of each range of this set count as one.
   AddressBlock BlockOf(const IpAddress& address) const;
 

@@ -434,7 +434,7 @@ class Backends {
                                       .limits = [](wire::FrameType) { return kLimits; },
                                       // Under callgrind all takes a hundred times as long.
                                       .handshake_timeout = std::chrono::hours(1),
-                                      .first_request_timeout = std::chrono::hours(1),
+                                      .header_timeout = std::chrono::hours(1),
                                       .progress_timeout = std::chrono::hours(1)};
       if (machines == 1) {
         // As PeerService serves a party of one machine.

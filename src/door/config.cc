@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/net/share_config.h"
 #include "src/net/tls.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
@@ -26,16 +27,15 @@ constexpr uint32_t kLeastOnionsKib = 4096;
 
 uint32_t Or(uint32_t value, uint32_t otherwise) { return value == 0 ? otherwise : value; }
 
-AddressRanges RangesOf(const google::protobuf::RepeatedPtrField<std::string>& texts) {
-  AddressRanges ranges;
-  for (const std::string& text : texts) SHOAL_CHECK(ranges.Add(text).ok());
-  return ranges;
+absl::StatusOr<AddressRanges> ReadRanges(
+    const google::protobuf::RepeatedPtrField<std::string>& texts) {
+  return AddressRanges::Of({texts.begin(), texts.end()});
 }
-
-net::BlockShares SharesOf(const Shares& shares) {
-  return {.connections = shares.connections(),
-          .newcomers = shares.new_connections(),
-          .buffers = shares.buffers()};
+// Of a configuration that ReadDoorConfig returned.
+AddressRanges RangesOf(const google::protobuf::RepeatedPtrField<std::string>& texts) {
+  auto ranges = ReadRanges(texts);
+  SHOAL_CHECK(ranges.ok());
+  return *std::move(ranges);
 }
 
 }  // namespace
@@ -81,10 +81,8 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   for (const auto& [field, ranges] :
        {std::pair("shared_addresses", &config.shared_addresses()),
         std::pair("proxies: addresses", &config.proxies().addresses())}) {
-    for (const std::string& range : *ranges) {
-      if (const absl::Status added = AddressRanges().Add(range); !added.ok()) {
-        return bad(absl::StrCat(field, ": ", added.message()));
-      }
+    if (const absl::Status read = ReadRanges(*ranges).status(); !read.ok()) {
+      return bad(absl::StrCat(field, ": ", read.message()));
     }
   }
   if (config.has_proxies() && config.proxies().addresses().empty()) {
@@ -96,11 +94,9 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   for (const auto& [field, shares, otherwise] :
        {std::tuple("shares", config.mutable_shares(), 10u),
         std::tuple("group_shares", config.mutable_group_shares(), 50u)}) {
-    shares->set_connections(Or(shares->connections(), otherwise));
-    shares->set_new_connections(Or(shares->new_connections(), otherwise));
-    shares->set_buffers(Or(shares->buffers(), otherwise));
-    if (std::max({shares->connections(), shares->new_connections(), shares->buffers()}) > 100) {
-      return bad(absl::StrCat(field, ": at most 100, as they are percent"));
+    if (const absl::Status completed = net::CompleteShares(field, otherwise, *shares);
+        !completed.ok()) {
+      return bad(completed.message());
     }
   }
   Rates& rates = *config.mutable_rates();
@@ -160,9 +156,9 @@ Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster
       .max_connections = std::max<size_t>(1, connections - newcomers),
       .max_newcomers = newcomers,
       .max_buffered_bytes = uint64_t{config.buffers_mib()} << 20,
-      .shares = SharesOf(config.shares()),
+      .shares = net::SharesOf(config.shares()),
       .shared_addresses = RangesOf(config.shared_addresses()),
-      .group_shares = SharesOf(config.group_shares()),
+      .group_shares = net::SharesOf(config.group_shares()),
       .connection_requests = static_cast<double>(config.rates().connection_requests()),
       .address_requests = static_cast<double>(config.rates().address_requests()),
       .address_onion_bytes = 1024.0 * config.rates().address_onions_kib(),

@@ -15,6 +15,7 @@
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/detached.hpp"
+#include "boost/asio/error.hpp"
 #include "boost/asio/ssl/context.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/use_awaitable.hpp"
@@ -169,18 +170,6 @@ struct Door::State : net::Listener {
                   .reserved_bytes = 0,
                   .shares = options.shares,
                   .group_shares = options.group_shares}),
-        calls({.connections = options.frontend.max_links,
-               .newcomers = options.frontend.max_links,
-               .buffer_bytes = 0,
-               .reserved_bytes = 0,
-               .shares = options.shares,
-               .group_shares = options.group_shares}),
-        ohttp_calls({.connections = std::max<size_t>(
-                         1, options.frontend.max_links * options.group_shares.connections / 100),
-                     .newcomers = options.frontend.max_links,
-                     .buffer_bytes = 0,
-                     .reserved_bytes = 0,
-                     .shares = {}}),
         pipes({.connections = kMostPipes,
                .newcomers = kMostPipes,
                .buffer_bytes = 0,
@@ -200,23 +189,35 @@ struct Door::State : net::Listener {
     return context;
   }
 
-  // Those of a frontend. Whoever uses them owns them, as others may take their place.
+  // What the door has to do with one frontend. Whoever uses it owns it, as another one may take its
+  // place; what is still asked of this one takes nothing of what the next one has.
   struct Frontend {
-    std::shared_ptr<FrontendLinks> links;
-    std::shared_ptr<RoundWaits> waits;
+    Frontend(std::shared_ptr<FrontendLinks> l, size_t max_links, State& door);
+    // It has been replaced, or the door ends.
+    void Retire() {
+      links->Retire();
+      waits->Retire();
+    }
+
+    const std::shared_ptr<FrontendLinks> links;
+    const std::shared_ptr<RoundWaits> waits;
+    // Of requests that wait for its answer, each of which has a connection to it; and of those
+    // among them that came over shoal-ohttp.
+    net::Places calls, ohttp_calls;
   };
   absl::Status UseFrontend(const FrontendOptions& where) {
     SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<FrontendLinks> links,
                            FrontendLinks::Create(where, &io(), figures));
-    // States of rounds that live are few.
-    const size_t subscriptions = std::max<size_t>(1, where.max_links / 4);
-    auto waits = std::make_shared<RoundWaits>(links, &io(), subscriptions);
-    Frontend made = {.links = std::move(links), .waits = std::move(waits)};
-    const MutexLock lock(mutex);
-    std::swap(frontend, made);  // the one before ends without the lock
+    auto made = std::make_shared<Frontend>(std::move(links), where.max_links, *this);
+    std::shared_ptr<Frontend> before;
+    {
+      const MutexLock lock(mutex);
+      before = std::exchange(frontend, std::move(made));
+    }
+    if (before != nullptr) before->Retire();
     return absl::OkStatus();
   }
-  Frontend TheFrontend() {
+  std::shared_ptr<Frontend> TheFrontend() {
     const MutexLock lock(mutex);
     return frontend;
   }
@@ -226,16 +227,35 @@ struct Door::State : net::Listener {
   net::Places places;
   // Of those that come over a proxy, by the address that it names.
   net::Places visitors;
-  // Of requests that wait for the frontend's answer, each of which has a connection to it.
-  net::Places calls;
-  // Of those among them that came over shoal-ohttp; and of requests that are with it.
-  net::Places ohttp_calls, pipes;
+  // Of requests that are with shoal-ohttp.
+  net::Places pipes;
   AddressRates address_requests, address_onions, address_connections;
 
   Mutex mutex;
-  Frontend frontend ABSL_GUARDED_BY(mutex);
+  std::shared_ptr<Frontend> frontend ABSL_GUARDED_BY(mutex);
   std::shared_ptr<asio::ssl::context> context ABSL_GUARDED_BY(mutex);
 };
+
+Door::State::Frontend::Frontend(std::shared_ptr<FrontendLinks> l, size_t max_links, State& door)
+    : links(std::move(l)),
+      waits(std::make_shared<RoundWaits>(
+          links, &door.io(),
+          RoundWaits::Options{// States of rounds that live are few.
+                              .most = std::max<size_t>(1, max_links / 4),
+                              .shares = door.options.shares,
+                              .group_shares = door.options.group_shares,
+                              .step = door.options.wait_step})),
+      calls({.connections = max_links,
+             .newcomers = max_links,
+             .buffer_bytes = 0,
+             .reserved_bytes = 0,
+             .shares = door.options.shares,
+             .group_shares = door.options.group_shares}),
+      ohttp_calls({.connections = net::ShareOf(max_links, door.options.group_shares.connections),
+                   .newcomers = max_links,
+                   .buffer_bytes = 0,
+                   .reserved_bytes = 0,
+                   .shares = {}}) {}
 
 // It takes one request at a time: the next one is read when the answer is written, so that a peer
 // that sends faster, or reads slower, waits for itself.
@@ -293,8 +313,8 @@ class Door::State::Session : public net::Listener::Session {
   }
   // Cuts the connection, or gives up the call to the frontend.
   void OnDeadline() override {
-    if (EndCall()) return;
-    if (!lingers_) figures().Refuse(Refusal::kTooSlow);
+    if (!leaves_ && EndCall()) return;
+    if (!lingers_ && !leaves_) figures().Refuse(Refusal::kTooSlow);
     Close();
   }
 
@@ -426,7 +446,10 @@ class Door::State::Session : public net::Listener::Session {
 
   // Serves one request. False if the connection ends with it.
   asio::awaitable<bool> ServeOne() {
-    Deadline(place_.welcome() ? options().idle_timeout : options().first_request_timeout);
+    Deadline(place_.welcome() ? options().idle_timeout : options().head_timeout);
+    const std::function<void()> on_begin = [this] {
+      if (place_.welcome()) Deadline(options().head_timeout);
+    };
     Parser parser;
     parser.header_limit(kMaxHeadBytes);
     parser.body_limit(ServesOhttp() ? kMaxEncapsulatedBytes : kMaxMessageBytes);
@@ -437,7 +460,8 @@ class Door::State::Session : public net::Listener::Session {
     parser.on_chunk_header(on_chunk);
     allow_origin_.clear();  // each is of one request alone
     is_head_ = false;
-    const absl::Status read = co_await net::ReadHead(stream_, buffer_, parser, kMaxHeadBytes);
+    const absl::Status read =
+        co_await net::ReadHead(stream_, buffer_, parser, kMaxHeadBytes, on_begin);
     if (!read.ok()) {
       if (absl::IsUnavailable(read) || closed()) co_return false;
       const No no = Of(read);
@@ -469,6 +493,9 @@ class Door::State::Session : public net::Listener::Session {
       no = Malformed("no body belongs here");
     } else if (path == kSocketPath && WebSocket::IsUpgrade(head)) {
       no = Welcome();
+      if (const absl::Status checked = WebSocket::CheckUpgrade(head); !no && !checked.ok()) {
+        no = Of(checked);
+      }
       if (!no && buffer_.size() > 0) no = Malformed("bytes before the WebSocket is open");
       if (!no) {
         co_await ServeSocket(head);
@@ -773,12 +800,21 @@ class Door::State::Session : public net::Listener::Session {
 
   asio::awaitable<void> ServeSocket(const Request& head) {
     const auto ws = std::make_shared<WebSocket>(stream_, [this] {
-      if (controls_.Take(1, kMostControls, Clock::now()) > Clock::duration::zero()) Close();
+      if (controls_.Take(1, kMostControls, Clock::now()) == Clock::duration::zero()) return;
+      figures().Refuse(Refusal::kTooFast);
+      Close();
     });
     Deadline(options().progress_timeout);
-    const auto refused = co_await ws->Accept(head);
-    if (refused) co_return;
+    // What Beast would refuse by itself has been refused before (CheckUpgrade).
+    const auto failed = co_await ws->Accept(head);
+    if (failed) co_return;
     is_socket_ = true;
+    stream_.OnTeardown([this, raw = ws.get()] {
+      // The client has broken the rules, and was told so.
+      if (!raw->got_close() && !lingers_) figures().Refuse(Refusal::kMalformed);
+      leaves_ = true;
+      LastDeadline(kLinger);
+    });
     ++figures().web_sockets;
     const auto count_down = [](Figures* all) { --all->web_sockets; };
     const std::unique_ptr<Figures, decltype(count_down)> counted(&figures(), count_down);
@@ -831,6 +867,7 @@ class Door::State::Session : public net::Listener::Session {
           continue;
         }
         const auto [error, n] = co_await ws->ReadSome(into);
+        if (error == asio::error::message_size) self->figures().Refuse(Refusal::kMalformed);
         if (error) break;
         self->ahead_.push_back({.bytes = ToBytes(BytesView(into).first(n)),
                                 .is_text = ws->got_text(),
@@ -843,9 +880,10 @@ class Door::State::Session : public net::Listener::Session {
     }
     if (!self->lingers_) self->Close();
   }
-  // The next piece that has come. Nothing if the connection has ended.
+  // The next piece that has come. Nothing if the connection has ended; of a client that leaves
+  // nothing more is taken until then.
   asio::awaitable<std::optional<Piece>> NextPiece() {
-    while (ahead_.empty() && !closed()) {
+    while ((ahead_.empty() || leaves_) && !closed()) {
       arrived_.expires_at(Clock::time_point::max());
       co_await arrived_.async_wait(net::kAwait);
     }
@@ -909,7 +947,7 @@ class Door::State::Session : public net::Listener::Session {
       figures().Refuse(Refusal::kTooFast);
       pause_.expires_after(std::min<Clock::duration>(wait, kLongestPause));
       co_await pause_.async_wait(net::kAwait);
-      if (closed()) co_return false;
+      if (closed() || leaves_) co_return false;
     }
   }
 
@@ -924,7 +962,7 @@ class Door::State::Session : public net::Listener::Session {
     figures().Refuse(no.why);
     const Bytes bytes = ErrorFrame(no.error, no.refused);
     if (!co_await WriteMessage(ws, bytes)) co_return;
-    Deadline(kLinger);
+    LastDeadline(kLinger);
     lingers_ = true;
     read_on_.cancel();
     // Reads and drops what comes, until the peer closes as well.
@@ -939,46 +977,54 @@ class Door::State::Session : public net::Listener::Session {
   asio::awaitable<absl::StatusOr<Bytes>> Forward(const Message& message, Via via) {
     ++figures().requests;
     figures().received_bytes += message.size();
-    const State::Frontend frontend = door_.TheFrontend();
-    absl::StatusOr<Bytes> answer(absl::UnavailableError("no room; try again later"));
+    const std::shared_ptr<State::Frontend> frontend = door_.TheFrontend();
+    absl::StatusOr<Bytes> answer(absl::UnavailableError("not asked"));
     std::optional<RoundWish> wish;
     if (message.type() == FrameType::kWaitRound) wish = RoundWish::Of(message.bytes());
     if (wish.has_value()) {
-      answer = co_await WaitRound(*frontend.waits, *wish);
+      answer = co_await WaitRound(*frontend->waits, *wish, via);
     } else {
-      answer = co_await Ask(*frontend.links, message.bytes(), message.type(), via);
+      answer = co_await Ask(*frontend, message.bytes(), message.type(), via);
     }
     if (answer.ok()) {
       figures().sent_bytes += answer->size();
-    } else {
+    } else if (absl::IsResourceExhausted(answer.status())) {
+      figures().Refuse(Refusal::kNoRoom);
+      co_return NoRoom().error;
+    } else if (!closed()) {
       figures().Refuse(Refusal::kNoFrontend);
     }
     co_return answer;
   }
 
-  asio::awaitable<absl::StatusOr<Bytes>> WaitRound(RoundWaits& waits, const RoundWish& wish) {
-    const auto waiter = std::make_shared<RoundWaits::Waiter>(stream_.get_executor());
+  // RESOURCE_EXHAUSTED: this client may have no more, or nobody. Otherwise as RoundWaits::Wait.
+  asio::awaitable<absl::StatusOr<Bytes>> WaitRound(RoundWaits& waits, const RoundWish& wish,
+                                                   Via via) {
+    std::vector<RoundWaits::Payer> payers = {origin()};
+    if (via == Via::kOhttp) payers.push_back(std::nullopt);
+    const auto waiter =
+        std::make_shared<RoundWaits::Waiter>(stream_.get_executor(), std::move(payers));
     waiter_ = waiter.get();
     const auto ended = [this](RoundWaits::Waiter*) { waiter_ = nullptr; };
     const std::unique_ptr<RoundWaits::Waiter, decltype(ended)> in_use(waiter_, ended);
     Deadline(options().answer_timeout);
     absl::StatusOr<Bytes> answer = co_await waits.Wait(wish, waiter);
     if (answer.ok() && !Claim(answer->size())) {
-      co_return absl::UnavailableError("too many answers at once; try again later");
+      co_return absl::ResourceExhaustedError("too many answers at once");
     }
     co_return answer;
   }
 
-  // Over a connection to the frontend, if this client may have one.
-  asio::awaitable<absl::StatusOr<Bytes>> Ask(FrontendLinks& links, BytesView request,
+  // Over a connection to the frontend, if this client may have one: RESOURCE_EXHAUSTED if not.
+  // Otherwise as FrontendLinks::Forward.
+  asio::awaitable<absl::StatusOr<Bytes>> Ask(State::Frontend& frontend, BytesView request,
                                              FrameType type, Via via) {
-    net::Places::Arrival arrival = door_.calls.Arrive(number(), origin());
+    net::Places::Arrival arrival = frontend.calls.Arrive(number(), origin());
     std::optional<net::Places::Arrival> of_ohttp;
-    if (via == Via::kOhttp) of_ohttp.emplace(door_.ohttp_calls.Arrive(number(), std::nullopt));
+    if (via == Via::kOhttp) of_ohttp.emplace(frontend.ohttp_calls.Arrive(number(), std::nullopt));
     if (!arrival.place.Welcome().ok() ||
         (of_ohttp.has_value() && !of_ohttp->place.Welcome().ok())) {
-      figures().Refuse(Refusal::kNoRoom);
-      co_return absl::UnavailableError("too many requests at once; try again later");
+      co_return absl::ResourceExhaustedError("too many requests at once");
     }
     FrontendLinks::Call call;
     call_ = &call;
@@ -986,7 +1032,7 @@ class Door::State::Session : public net::Listener::Session {
     const std::unique_ptr<FrontendLinks::Call, decltype(ended)> in_use(&call, ended);
     Deadline(options().answer_timeout);
     const std::function<bool(uint64_t)> claim = [this](uint64_t bytes) { return Claim(bytes); };
-    co_return co_await links.Forward(request, type, claim, call);
+    co_return co_await frontend.links->Forward(request, type, claim, call);
   }
 
   State& door_;
@@ -1008,6 +1054,7 @@ class Door::State::Session : public net::Listener::Session {
   bool lingers_ = false;
   // Of a WebSocket.
   bool is_socket_ = false;
+  bool leaves_ = false;  // all is said, and the peer is to end the connection
   Bucket controls_;
   std::deque<Piece> ahead_;  // what was read and not yet looked at
   size_t ahead_bytes_ = 0;
@@ -1046,7 +1093,10 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Start(Options options, Figures* figu
   return std::unique_ptr<Door>(new Door(std::move(state)));
 }
 
-Door::~Door() { state_->Stop(); }
+Door::~Door() {
+  state_->TheFrontend()->Retire();
+  state_->Stop();
+}
 
 absl::Status Door::UseCertificate(const net::Identity& identity) {
   SHOAL_ASSIGN_OR_RETURN(auto context, MakeContext(identity));

@@ -64,11 +64,14 @@ class Door {
     // The socket of shoal-ohttp. Empty: no Oblivious HTTP.
     std::string ohttp_socket = {};
     size_t threads = 2;
-    // After which a connection is cut: for the handshake; for the head of the first request; for
-    // each megabyte of a request or an answer; for the wait for the next request. And after which a
-    // request counts as not answered; a client may wait for a round for up to a minute.
+    // How long the frontend is asked at a time to wait for a round (RoundWaits::Options).
+    std::chrono::milliseconds wait_step{5'000};
+    // After which a connection is cut: for the handshake; for the head of a request, of the first
+    // one from the handshake on, of later ones from their first byte on; for each megabyte of a
+    // request or an answer; for the wait for the next request. And after which a request counts as
+    // not answered; a client may wait for a round for up to a minute.
     std::chrono::milliseconds handshake_timeout{5'000};
-    std::chrono::milliseconds first_request_timeout{10'000};
+    std::chrono::milliseconds head_timeout{10'000};
     std::chrono::milliseconds progress_timeout{20'000};
     std::chrono::milliseconds idle_timeout{300'000};
     std::chrono::milliseconds answer_timeout{120'000};

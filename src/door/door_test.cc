@@ -7,10 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -775,7 +778,7 @@ TEST_F(DoorTest, AnAddressHasAShareOfPlaces) {
 TEST_F(DoorTest, WhoeverIsSlowIsCut) {
   Start([](Door::Options& options) {
     options.handshake_timeout = 300ms;
-    options.first_request_timeout = 300ms;
+    options.head_timeout = 300ms;
     options.progress_timeout = 500ms;
     options.idle_timeout = 500ms;
   });
@@ -803,6 +806,110 @@ TEST_F(DoorTest, WhoeverIsSlowIsCut) {
   EXPECT_TRUE(body.Ends());
   EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
   EXPECT_EQ(asked_, 0);
+}
+
+// Whoever rests may, but a head that has begun ends in time: also one that is not the first.
+TEST_F(DoorTest, ALaterHeadHasAsLongAsTheFirst) {
+  Start([](Door::Options& options) {
+    options.head_timeout = 300ms;
+    options.idle_timeout = 6s;
+  });
+  Web kept(port());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(kept.Post(BytesOf(kList)).status, 200);
+    std::this_thread::sleep_for(600ms);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  // What comes of it makes it no longer.
+  for (int i = 0; i < 40 && kept.Write("P"); ++i) std::this_thread::sleep_for(50ms);
+  EXPECT_TRUE(kept.Ends());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 4s);
+  EXPECT_EQ(figures_.refusals(Refusal::kTooSlow), 1u);
+  // Also if it came with the request before.
+  Web eager(port());
+  const Bytes list = BytesOf(kList);
+  Bytes both = ToBytes(
+      AsBytes(Web::Head("POST /v1/call", absl::StrCat("Content-Length: ", list.size(), "\r\n"))));
+  Append(both, list);
+  Append(both, AsBytes("POST"));
+  eager.Write(both);
+  EXPECT_EQ(eager.Read().status, 200);
+  const auto then = std::chrono::steady_clock::now();
+  EXPECT_TRUE(eager.Ends());
+  EXPECT_LT(std::chrono::steady_clock::now() - then, 4s);
+}
+
+// What RFC 6455 has a server refuse is answered, counted, and its connection ends.
+TEST_F(DoorTest, AWebSocketThatBeginsWronglyIsRefused) {
+  Start([](Door::Options& options) { options.idle_timeout = options.progress_timeout = 6s; });
+  const std::string upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+  const std::string version = "Sec-WebSocket-Version: 13\r\n";
+  const std::string key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+  const std::vector<std::string> wrong = {
+      key,
+      version,
+      version + key + key,
+      "Sec-WebSocket-Version: 8\r\n" + key,
+      version + "Sec-WebSocket-Version: 8\r\n" + key,
+      version + "Sec-WebSocket-Key: \r\n",
+      version + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ\r\n",
+      version + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZSE=\r\n",
+      version + "Sec-WebSocket-Key: " + std::string(1000, 'a') + "\r\n"};
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::string& fields : wrong) {
+    Web web(port());
+    const Response response = web.Ask("GET /v1/ws", upgrade + fields);
+    EXPECT_EQ(response.status, 400) << fields;
+    EXPECT_THAT(ErrorIn(response.body),
+                shoal::testing::StatusIs(absl::StatusCode::kInvalidArgument, "WebSocket"))
+        << fields;
+    EXPECT_TRUE(web.Ends());
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  EXPECT_EQ(figures_.refusals(Refusal::kMalformed), wrong.size());
+  EXPECT_EQ(figures_.web_sockets, 0u);
+}
+
+// Its end waits for no client that goes on to hold the connection.
+TEST_F(DoorTest, AWebSocketThatEndsIsCutSoon) {
+  Start([](Door::Options& options) { options.idle_timeout = 8s; });
+  const auto start = std::chrono::steady_clock::now();
+  Web unmasked(port()), closes(port()), busy(port());
+  for (Web* web : {&unmasked, &closes, &busy}) ASSERT_EQ(web->Open().status, 101);
+  unmasked.Write("\x82\x01x");
+  EXPECT_TRUE(unmasked.Ends());
+  EXPECT_EQ(figures_.refusals(Refusal::kMalformed), 1u);
+  closes.Write(Web::Piece(Web::kClose, {}));
+  EXPECT_TRUE(closes.Ends());
+  // Also while its request waits.
+  busy.Send(Wait('r', wire::ANSWERED, 60'000));
+  Await([&] { return held() == 1; });
+  busy.Write(Web::Piece(Web::kClose, {}));
+  EXPECT_TRUE(busy.Ends());
+  Await([&] { return figures_.connections == 0; });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 6s);
+  EXPECT_EQ(figures_.refusals(Refusal::kMalformed), 1u);
+  EXPECT_EQ(figures_.refusals(Refusal::kTooSlow), 0u);
+  EXPECT_EQ(figures_.refusals(Refusal::kNoFrontend), 0u) << "whoever leaves is not refused";
+}
+
+// What is under way for it does not hold it up.
+TEST_F(DoorTest, NothingIsAskedForAClientThatHasLeft) {
+  Start();
+  const Frame slow = FrameOf(FrameType::kFetchRefresh, "");
+  Web web(port());
+  ASSERT_EQ(web.Open().status, 101);
+  web.Send(BytesOf(slow));
+  Await([&] { return held() == 1; });
+  web.Send(BytesOf(slow));
+  const auto start = std::chrono::steady_clock::now();
+  web.Write(Web::Piece(Web::kClose, {}));
+  EXPECT_EQ(web.NextOpcode(), Web::kClose);
+  AnswerHeld(slow);  // the answer finds nobody
+  EXPECT_TRUE(web.Ends());
+  Await([&] { return figures_.connections == 0; });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  EXPECT_EQ(asked_, 1);
 }
 
 // A client that does not read its answers holds its own connection up, until it is cut.
@@ -1029,20 +1136,122 @@ TEST_F(DoorTest, ASubscriptionLastsForAsLongAsSomebodyWaits) {
   Await([&] { return figures_.requests == 2 && held() == 1; });
   one.reset();
   Await([&] { return figures_.web_sockets == 1; });
-  EXPECT_EQ(figures_.frontend_connections, 1u);
   two.tls().Close();
-  Await([&] { return figures_.frontend_connections == 0; });
+  Await([&] { return figures_.web_sockets == 0; });
+  // Whoever comes before the frontend has answered finds it.
+  Web late(port());
+  ASSERT_EQ(late.Open().status, 101);
+  late.Send(Wait('r', wire::CLOSED, 60'000));
+  Await([&] { return figures_.requests == 3; });
+  EXPECT_EQ(held(), 1u);
+  late.tls().Close();
+  Await([&] { return figures_.web_sockets == 0; });
+  // Then it is not asked again, and its connection serves the next request.
+  std::this_thread::sleep_for(1200ms);  // so that the frontend would be asked again
+  AnswerHeld(RoundIn(wire::SEALED));
+  ExpectServed();
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(figures_.frontend_handshakes, 1u);
+  const uint64_t requests = figures_.requests;
   // There are at most a quarter as many as connections. States that no round reaches are one.
   std::vector<std::unique_ptr<Web>> waiting;
   for (const int state : {wire::CLOSED + 2, 100, 1 << 30, int{wire::CLOSED}}) {
     waiting.push_back(std::make_unique<Web>(port()));
     ASSERT_EQ(waiting.back()->Open().status, 101);
     waiting.back()->Send(Wait('r', state, 60'000));
-    Await([&] { return figures_.requests == 2 + waiting.size(); });
+    Await([&] { return figures_.requests == requests + waiting.size(); });
   }
-  Await([&] { return figures_.frontend_connections == 2; });
+  Await([&] { return held() == 2; });
   Web one_more(port());
   EXPECT_EQ(one_more.Post(Wait('s', wire::CLOSED, 60'000)).status, 503);
+  ExpectServed();
+}
+
+TEST_F(DoorTest, AnAddressHasAShareOfSubscriptions) {
+  constexpr int kShare = 8;  // the least
+  Start([](Door::Options& options) {
+    options.frontend.max_links = 80;  // and a quarter as many subscriptions
+    options.shares.connections = 10;
+  });
+  const std::string kGreedy = "127.0.0.7", kOther = "127.0.0.8";
+  std::vector<std::unique_ptr<Web>> waiting;
+  const auto wait = [&](const std::string& from, char round) {
+    waiting.push_back(std::make_unique<Web>(port(), from));
+    ASSERT_EQ(waiting.back()->Open().status, 101);
+    const uint64_t before = figures_.requests;
+    waiting.back()->Send(Wait(round, wire::ANSWERED, 60'000));
+    Await([&] { return figures_.requests == before + 1; });
+  };
+  for (int i = 0; i < kShare; ++i) wait(kGreedy, static_cast<char>('a' + i));
+  Await([&] { return held() == kShare; });
+  EXPECT_EQ(Web(port(), kGreedy).Post(Wait('y', wire::ANSWERED, 2'000)).status, 503);
+  EXPECT_GT(figures_.refusals(Refusal::kNoRoom), 0u);
+  EXPECT_EQ(figures_.refusals(Refusal::kNoFrontend), 0u) << "one reason for one refusal";
+  // It may wait for what it waits for already, and others for anything.
+  wait(kGreedy, 'a');
+  wait(kOther, 'a');
+  wait(kOther, 'z');
+  Await([&] { return held() == kShare + 1; });
+  ExpectServed(kGreedy);
+  // What others go on to wait for does not count for who has left.
+  waiting.erase(waiting.begin());
+  Await([&] { return figures_.web_sockets == kShare + 2; });
+  EXPECT_EQ(Web(port(), kGreedy).Post(Wait('y', wire::ANSWERED, 100)).status, 503);
+  waiting.erase(waiting.begin() + kShare - 1);  // the other one that waited for a
+  Await([&] { return figures_.web_sockets == kShare + 1; });
+  wait(kGreedy, 'y');
+  Await([&] { return held() == kShare + 2; });
+}
+
+// Whoever was let wait gets an answer, though all that may be waited for is.
+TEST_F(DoorTest, AWaitThatEndsNeedsNoPlaceForItsAnswer) {
+  Start([](Door::Options& options) { options.frontend.max_links = 4; });  // one subscription
+  Web web(port());
+  for (int i = 0; i < 3; ++i) {
+    const Response response = web.Post(Wait('r', wire::ANSWERED, 100));
+    EXPECT_EQ(response.status, 200);
+    EXPECT_THAT(std::string(AsText(response.body)), HasSubstr("answer to "));
+  }
+  EXPECT_EQ(web.Post(Wait('s', wire::ANSWERED, 100)).status, 503);
+}
+
+TEST_F(DoorTest, AShortWaitCostsTheFrontendNoHandshake) {
+  Start();
+  Web web(port());
+  ASSERT_EQ(web.Open().status, 101);
+  constexpr int kWaits = 100;
+  for (int i = 0; i < kWaits; ++i) {
+    web.Send(Wait('r', wire::ANSWERED, 1));
+    const auto answer = web.Receive();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_THAT(std::string(AsText(*answer)), HasSubstr("answer to "));
+  }
+  RecordProperty("handshakes", static_cast<int>(figures_.frontend_handshakes));
+  EXPECT_LE(figures_.frontend_handshakes, 2u) << "for " << kWaits << " waits";
+  EXPECT_LE(held(), 1u);
+  // The door ends though the frontend has not answered.
+  const auto start = std::chrono::steady_clock::now();
+  door_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
+}
+
+// It is asked for a moment at a time, so that a door notices what a client would wait for in vain.
+TEST_F(DoorTest, AFrontendThatHangsHoldsNobodyUp) {
+  Start([](Door::Options& options) { options.wait_step = 300ms; });
+  Web patient(port()), hasty(port());
+  for (Web* web : {&patient, &hasty}) ASSERT_EQ(web->Open().status, 101);
+  const auto start = std::chrono::steady_clock::now();
+  patient.Send(Wait('r', wire::ANSWERED, 60'000));
+  hasty.Send(Wait('s', wire::ANSWERED, 1));
+  EXPECT_TRUE(hasty.Receive().has_value());
+  const auto answer = patient.Receive();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(ErrorIn(*answer),
+              shoal::testing::StatusIs(absl::StatusCode::kUnavailable, "does not answer"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+  EXPECT_EQ(figures_.refusals(Refusal::kNoFrontend), 1u);
+  // Nor does anything stay of what nobody waits for.
+  Await([&] { return figures_.frontend_connections <= 1; });
   ExpectServed();
 }
 
@@ -1138,6 +1347,131 @@ TEST_F(DoorTest, AnotherFrontendTakesTheNextRequests) {
   EXPECT_EQ(waits.Receive(), BytesOf(RoundIn(wire::ANSWERED)));
   before.reset();
   ExpectServed();
+}
+
+// What a frontend that was left still has takes nothing from the next one.
+TEST_F(DoorTest, TheNextFrontendHasAllConnections) {
+  Start([](Door::Options& options) {
+    options.frontend.max_links = 4;
+    options.shares.connections = 1;  // 8 places, so that it is all that one address may have
+  });
+  Web first(port()), second(port()), waits(port());
+  for (Web* web : {&first, &second, &waits}) ASSERT_EQ(web->Open().status, 101);
+  for (Web* web : {&first, &second}) web->Send(BytesOf(FrameOf(FrameType::kFetchRefresh, "")));
+  waits.Send(Wait('r', wire::ANSWERED, 60'000));
+  Await([&] { return held() == 3; });
+  ExpectServed();  // over a connection that rests then
+  EXPECT_EQ(frontend_->connections(), 4u);
+  std::unique_ptr<net::Server> before = std::move(frontend_);
+  const TestIdentity next(7);
+  StartFrontend(next);
+  SHOAL_ASSERT_OK(door_->UseFrontend(
+      {.address = absl::StrCat("127.0.0.1:", frontend_->port()), .pin = next.digest()}));
+  Await([&] { return before->connections() == 3; });
+  std::vector<std::unique_ptr<Web>> busy;
+  for (int i = 0; i < 3; ++i) {
+    busy.push_back(std::make_unique<Web>(port()));
+    ASSERT_EQ(busy.back()->Open().status, 101);
+    busy.back()->Send(BytesOf(FrameOf(FrameType::kFetchRefresh, "")));
+  }
+  Await([&] { return held() == 6; });
+  ExpectServed();
+  // What the one before answers is passed on, and then nothing is left of it.
+  AnswerHeld(RoundIn(wire::ANSWERED));
+  for (Web* web : {&first, &second, &waits}) EXPECT_TRUE(web->Receive().has_value());
+  Await([&] { return before->connections() == 0; });
+}
+
+// Clients that come, wait, stall, break the rules and go, many at a time, while the frontend
+// changes: then nothing of them is left, and who comes next is served.
+TEST_F(DoorTest, NothingStaysOfClientsThatComeAndGo) {
+  Start([](Door::Options& options) {
+    options.max_connections = options.max_newcomers = 64;
+    options.frontend.max_links = 32;
+    options.shares = {.connections = 25, .newcomers = 25, .buffers = 25};
+    options.group_shares = {.connections = 50, .newcomers = 50, .buffers = 50};
+    options.address_connections = options.address_requests = 1e6;
+    options.handshake_timeout = options.head_timeout = options.progress_timeout = 500ms;
+    options.wait_step = 200ms;
+    SHOAL_CHECK(options.shared_addresses.Add("127.1.0.0/16").ok());
+  });
+  std::atomic<bool> done = false;
+  std::vector<std::thread> clients;
+  for (unsigned number = 0; number < 6; ++number) {
+    clients.emplace_back([&, number] {
+      std::minstd_rand draw(number + 1);
+      std::deque<std::unique_ptr<Web>> stalled;  // and go on to hold their connections
+      while (!done) {
+        const std::string from = absl::StrCat("127.", number % 2, ".0.", 2 + draw() % 3);
+        stalled.push_back(std::make_unique<Web>(port(), from));
+        if (stalled.size() > 4) stalled.pop_front();
+        Web& web = *stalled.back();
+        if (draw() % 4 != 0) stalled.erase(stalled.begin(), std::prev(stalled.end()));
+        if (draw() % 8 == 0) continue;
+        if (draw() % 4 == 0) {  // half a head, or a call whose client does not wait
+          web.Write(draw() % 2 == 0 ? "POST /v1"
+                                    : Web::Head("POST /v1/call", "Content-Length: 20\r\n"));
+          if (draw() % 2 == 0) web.Write(BytesOf(FrameOf(FrameType::kFetchRefresh, "")));
+          continue;
+        }
+        if (web.Open().status != 101) continue;
+        for (unsigned i = draw() % 6; i > 0; --i) {
+          const auto round = static_cast<char>('a' + draw() % 4);
+          const int state = 1 + static_cast<int>(draw() % 4);
+          switch (draw() % 6) {
+            case 0:
+              web.Send(Wait(round, state, 60'000));
+              break;  // and does not wait for the answer
+            case 1:
+              web.Write(Web::Piece(Web::kPing, {}));
+              break;
+            case 2:
+              if (draw() % 4 == 0) web.Write("\x82\x01x");
+              break;
+            default:
+              web.Send(Wait(round, state, 1 + draw() % 50));
+              (void)web.Receive();
+          }
+        }
+        if (draw() % 4 == 0) web.Write(Web::Piece(Web::kClose, {}));
+      }
+    });
+  }
+  std::vector<std::unique_ptr<net::Server>> before;
+  for (int i = 0; i < 60; ++i) {
+    std::this_thread::sleep_for(50ms);
+    AnswerHeld(RoundIn(i % 3 == 0 ? wire::CLOSED : wire::SEALED));
+    if (i % 20 != 10) continue;
+    before.push_back(std::move(frontend_));
+    StartFrontend(frontend_identity_);
+    SHOAL_EXPECT_OK(door_->UseFrontend({.address = absl::StrCat("127.0.0.1:", frontend_->port()),
+                                        .pin = frontend_identity_.digest()}));
+  }
+  done = true;
+  std::thread answers([&] {
+    while (done) {
+      AnswerHeld(RoundIn(wire::CLOSED));
+      std::this_thread::sleep_for(50ms);
+    }
+  });
+  for (std::thread& client : clients) client.join();
+  Await([&] { return figures_.connections == 0 && figures_.web_sockets == 0; });
+  Await([&] {
+    return std::ranges::all_of(before, [](const auto& one) { return one->connections() == 0; });
+  });
+  done = false;
+  answers.join();
+  EXPECT_EQ(figures_.frontend_connections, frontend_->connections());
+  // Every place is free again: as many as there are wait for rounds, and one more is served.
+  std::vector<std::unique_ptr<Web>> waiting;
+  for (int i = 0; i < 8; ++i) {
+    waiting.push_back(std::make_unique<Web>(port(), "127.0.0.2"));
+    ASSERT_EQ(waiting.back()->Open().status, 101);
+    waiting.back()->Send(Wait(static_cast<char>('A' + i), wire::ANSWERED, 60'000));
+  }
+  Await([&] { return held() == 8; });
+  ExpectServed("127.0.0.2");
+  for (int i = 0; i < 12; ++i) ExpectServed(absl::StrCat("127.1.0.", 1 + i));
 }
 
 TEST_F(DoorTest, TheWatchdogsProbeComesBack) {
@@ -1517,6 +1851,20 @@ TEST_F(DoorTest, ClientsOfRelaysLeaveTheFrontendToOthers) {
     EXPECT_EQ(AsText(relayed[i]->Read().body),
               absl::StrCat("s200 ", AsText(BytesOf(RoundIn(wire::ANSWERED)))));
   }
+  // Subscriptions, of which there are a quarter as many as connections.
+  relayed.clear();
+  Await([&] { return held() == 0 && figures_.connections == 0; });
+  for (int i = 0; i < 8; ++i) {
+    send(Wait(static_cast<char>('a' + i), wire::CLOSED, 60'000),
+         i % 2 == 0 ? "127.0.0.7" : "127.0.0.9");
+  }
+  Await([&] { return held() == 8; });
+  send(Wait('z', wire::CLOSED, 2'000), "127.0.0.9");
+  EXPECT_THAT(std::string(AsText(relayed.back()->Read().body)), ::testing::StartsWith("s503 "));
+  Web other(port(), "127.0.0.8");
+  ASSERT_EQ(other.Open().status, 101);
+  other.Send(Wait('z', wire::CLOSED, 60'000));
+  Await([&] { return held() == 9; });
   relayed.clear();
   ohttp.reset();
   std::filesystem::remove_all(directory);

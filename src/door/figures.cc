@@ -40,6 +40,8 @@ std::string Figures::Page(uint64_t certificate_expires_s, uint64_t now_s) const 
       One("shoal_door_websockets", "Of these, WebSockets", kGauge, Rounded(web_sockets)),
       One("shoal_door_frontend_connections", "Open connections to the frontend", kGauge,
           Rounded(frontend_connections)),
+      One("shoal_door_frontend_handshakes_total", "Connections to the frontend that were begun",
+          kCounter, Rounded(frontend_handshakes)),
       One("shoal_door_requests_total", "Frames that were passed to the frontend", kCounter,
           Rounded(requests)),
       One("shoal_door_tokens_total", "Tokens that were spent", kCounter, Rounded(tokens)),

@@ -32,6 +32,7 @@ struct Figures {
   std::atomic<uint64_t> connections = 0;  // open now
   std::atomic<uint64_t> web_sockets = 0;  // of these
   std::atomic<uint64_t> frontend_connections = 0;
+  std::atomic<uint64_t> frontend_handshakes = 0;  // since the start
   std::atomic<uint64_t> requests = 0;
   std::atomic<uint64_t> tokens = 0;          // that were spent
   std::atomic<uint64_t> received_bytes = 0;  // frames

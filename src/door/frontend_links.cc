@@ -25,6 +25,36 @@ absl::Status Unreachable() {
   return absl::UnavailableError("the frontend does not answer; try again later");
 }
 
+// Counts as an open connection for as long as it lives.
+class Counted {
+ public:
+  Counted(std::shared_ptr<std::atomic<size_t>> open, Figures* figures)
+      : open_(std::move(open)), figures_(figures), before_((*open_)++) {
+    ++figures_->frontend_connections;
+  }
+  ~Counted() {
+    --*open_;
+    --figures_->frontend_connections;
+  }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+  size_t before() const { return before_; }
+
+ private:
+  const std::shared_ptr<std::atomic<size_t>> open_;
+  Figures* const figures_;
+  const size_t before_;  // how many were open
+};
+
+struct CountedStream {
+  CountedStream(std::shared_ptr<Counted> c, asio::io_context& io, asio::ssl::context& context)
+      : counted(std::move(c)), stream(tcp::socket(io), context) {}
+
+  const std::shared_ptr<Counted> counted;
+  TlsStream stream;
+};
+
 }  // namespace
 
 void FrontendLinks::Call::Cancel() {
@@ -63,24 +93,26 @@ FrontendLinks::Stream FrontendLinks::TakeIdle() {
   return nullptr;
 }
 
+void FrontendLinks::Keep(Stream stream) {
+  const MutexLock lock(mutex_);
+  if (!retired_) idle_.push_back({std::move(stream), Clock::now()});
+}
+
+void FrontendLinks::Retire() {
+  std::vector<Idle> ended;  // without the lock
+  const MutexLock lock(mutex_);
+  retired_ = true;
+  ended.swap(idle_);
+}
+
 asio::awaitable<absl::StatusOr<FrontendLinks::Stream>> FrontendLinks::Connect(Call& call) {
-  const uint64_t before = figures_->frontend_connections++;
   // Given back when the last owner of the stream lets go of it.
-  const auto count_down = [figures = figures_](TlsStream* stream) {
-    delete stream;
-    --figures->frontend_connections;
-  };
-  if (before >= options_.max_links) {
-    --figures_->frontend_connections;
-    co_return absl::UnavailableError("too many requests at once; try again later");
+  const auto counted = std::make_shared<Counted>(open_, figures_);
+  if (counted->before() >= options_.max_links) {
+    co_return absl::ResourceExhaustedError("all connections to the frontend are taken");
   }
-  Stream stream;
-  try {
-    stream = Stream(new TlsStream(tcp::socket(*io_), *context_), count_down);
-  } catch (const std::bad_alloc&) {
-    --figures_->frontend_connections;
-    throw;
-  }
+  const auto made = std::make_shared<CountedStream>(counted, *io_, *context_);
+  const Stream stream(made, &made->stream);
   call.stream_ = stream;
   const auto fail = [&](absl::string_view what, absl::string_view why) -> absl::Status {
     if (!call.cancelled_) {
@@ -98,6 +130,7 @@ asio::awaitable<absl::StatusOr<FrontendLinks::Stream>> FrontendLinks::Connect(Ca
   auto [unconnected, endpoint] =
       co_await asio::async_connect(stream->socket(), endpoints, net::kAwait);
   if (unconnected || call.cancelled_) co_return fail("connecting", unconnected.message());
+  ++figures_->frontend_handshakes;
   const auto error = co_await stream->Handshake(TlsStream::Role::kClient);
   if (error) co_return fail("TLS handshake", error.message());
   const auto digest = net::PeerCertificateSha256(stream->native_handle());
@@ -148,15 +181,12 @@ asio::awaitable<absl::StatusOr<Bytes>> FrontendLinks::Forward(
     call.stream_ = nullptr;
     if (answer.ok()) {
       stream->Shrink();
-      const MutexLock lock(mutex_);
-      idle_.push_back({std::move(stream), Clock::now()});
+      Keep(std::move(stream));
       co_return answer;
     }
     // It may have ended while it rested.
     if (absl::IsNotFound(answer.status()) && rested && !call.cancelled_) continue;
-    if (absl::IsResourceExhausted(answer.status())) {
-      co_return absl::UnavailableError("too many answers at once; try again later");
-    }
+    if (absl::IsResourceExhausted(answer.status())) co_return answer.status();
     if (!call.cancelled_) {
       spdlog::warn("the frontend at {}: {}", options_.address,
                    std::string(answer.status().message()));

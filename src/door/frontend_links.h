@@ -2,7 +2,9 @@
 #ifndef SHOAL_SRC_DOOR_FRONTEND_LINKS_H_
 #define SHOAL_SRC_DOOR_FRONTEND_LINKS_H_
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -47,11 +49,15 @@ class FrontendLinks {
   // Sends `request`, a whole frame of type `type`, and returns the answer, a whole frame. `claim`
   // takes room for the answer before it is read; if there is none, it is dropped. A connection that
   // turns out to have ended is replaced by a new one, once: requests of clients are idempotent.
-  // UNAVAILABLE: the frontend cannot be reached, is not the pinned one, or all connections are
-  // taken. INVALID_ARGUMENT: it is of another version of Shoal.
+  // UNAVAILABLE: the frontend cannot be reached, or is not the pinned one. RESOURCE_EXHAUSTED: all
+  // connections are taken, or there is no room. INVALID_ARGUMENT: it is of another version of
+  // Shoal.
   boost::asio::awaitable<absl::StatusOr<Bytes>> Forward(BytesView request, wire::FrameType type,
                                                         const std::function<bool(uint64_t)>& claim,
                                                         Call& call);
+
+  // Others take their place: connections that rest end, and those in use with their calls.
+  void Retire() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   using Stream = std::shared_ptr<net::TlsStream>;
@@ -65,6 +71,8 @@ class FrontendLinks {
                 boost::asio::io_context* io, Figures* figures);
   // A connection that rests, or nothing.
   Stream TakeIdle() ABSL_LOCKS_EXCLUDED(mutex_);
+  // One that may rest now.
+  void Keep(Stream stream) ABSL_LOCKS_EXCLUDED(mutex_);
   boost::asio::awaitable<absl::StatusOr<Stream>> Connect(Call& call);
   // NOT_FOUND: the connection ended before the answer began.
   boost::asio::awaitable<absl::StatusOr<Bytes>> Exchange(
@@ -75,7 +83,10 @@ class FrontendLinks {
   const std::shared_ptr<boost::asio::ssl::context> context_;
   boost::asio::io_context* const io_;
   Figures* const figures_;
+  // Connections that are open. Whoever has one owns it, too.
+  const std::shared_ptr<std::atomic<size_t>> open_ = std::make_shared<std::atomic<size_t>>(0);
   Mutex mutex_;
+  bool retired_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Idle> idle_ ABSL_GUARDED_BY(mutex_);  // the latest last
 };
 

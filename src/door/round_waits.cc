@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/co_spawn.hpp"
@@ -22,17 +23,13 @@ using namespace std::chrono_literals;
 
 // As at the frontend.
 constexpr std::chrono::milliseconds kLongestWait(60'000);
-// An answer before the state is reached, though the time is not up: the frontend does not wait.
-constexpr std::chrono::milliseconds kTooSoon(1'000);
 // Of an answer to WaitRound, which tells of one round.
 constexpr uint64_t kMostAnswerBytes = 1 << 20;
 constexpr size_t kRoundIdBytes = 32;
 // What every round has reached.
 constexpr auto kAnyState = wire::ROUND_STATE_UNSPECIFIED;
 
-absl::Status TooMany() {
-  return absl::UnavailableError("too many requests at once; try again later");
-}
+absl::Status TooMany() { return absl::ResourceExhaustedError("too many waits at once"); }
 
 // The message in a whole frame of that type.
 template <typename Message>
@@ -78,31 +75,75 @@ Bytes RoundWish::Request() const {
 }
 
 struct RoundWaits::Subscription {
-  explicit Subscription(RoundWish w, asio::io_context& io)
-      : wish(std::move(w)), strand(asio::make_strand(io)) {
-    if (wish.state != kAnyState) wish.timeout = kLongestWait;
+  Subscription(RoundWish w, std::chrono::milliseconds step, asio::io_context& io)
+      : wish(std::move(w)), strand(asio::make_strand(io)), limit(strand) {
+    if (wish.state != kAnyState) wish.timeout = step;
   }
 
   RoundWish wish;
   const asio::strand<asio::io_context::executor_type> strand;
-  FrontendLinks::Call call;  // used on the strand
+  // Used on the strand.
+  FrontendLinks::Call call;
+  asio::steady_timer limit;
   // Guarded by the mutex of RoundWaits.
   std::set<std::shared_ptr<Waiter>> waiters;
+  std::map<Payer, size_t> payers;  // and for how many of the waiters each pays
+
+  // Those none of whose clients waits for it pay no longer.
+  void DropPayers() {
+    std::erase_if(payers, [](const auto& pays) { return pays.second == 0; });
+  }
 };
 
-std::shared_ptr<RoundWaits::Subscription> RoundWaits::Join(const RoundWish& wish,
-                                                           const std::shared_ptr<Waiter>& waiter) {
-  auto subscription = std::make_shared<Subscription>(wish, *io_);
+bool RoundWaits::HasRoomLocked(const Payer& payer) const {
+  const bool is_group = !payer.has_value() || payer->is_shared();
+  const net::BlockShares& shares = is_group ? options_.group_shares : options_.shares;
+  const size_t taken =
+      CountLocked([&](const Subscription& other) { return other.payers.contains(payer); });
+  return taken < net::ShareOf(options_.most, shares.connections);
+}
+
+size_t RoundWaits::CountLocked(const std::function<bool(const Subscription&)>& counts) const {
+  return static_cast<size_t>(std::ranges::count_if(subscriptions_, [&](const auto& entry) {
+    return entry.second->wish.state != kAnyState && counts(*entry.second);
+  }));
+}
+
+bool RoundWaits::AddLocked(Subscription& subscription, const std::shared_ptr<Waiter>& waiter) {
+  // Whoever was let wait is told how the round is, whatever others wait for by then.
+  if (subscription.wish.state != kAnyState) {
+    for (const Payer& payer : waiter->payers_) {
+      if (!subscription.payers.contains(payer) && !HasRoomLocked(payer)) return false;
+    }
+  }
+  for (const Payer& payer : waiter->payers_) ++subscription.payers[payer];
+  subscription.waiters.insert(waiter);
+  subscription.DropPayers();
+  return true;
+}
+
+void RoundWaits::EndLocked(Subscription& subscription) {
+  subscription.waiters.clear();
+  subscription.payers.clear();
+  const auto found = subscriptions_.find(Key(subscription.wish.round_id, subscription.wish.state));
+  if (found != subscriptions_.end() && found->second.get() == &subscription) {
+    subscriptions_.erase(found);
+  }
+}
+
+RoundWaits::SubscriptionPointer RoundWaits::Join(const RoundWish& wish,
+                                                 const std::shared_ptr<Waiter>& waiter) {
+  auto subscription = std::make_shared<Subscription>(wish, options_.step, *io_);
   {
     const MutexLock lock(mutex_);
     const Key key(wish.round_id, wish.state);
     const auto found = subscriptions_.find(key);
     if (found != subscriptions_.end()) {
-      found->second->waiters.insert(waiter);
-      return found->second;
+      return AddLocked(*found->second, waiter) ? found->second : nullptr;
     }
-    if (subscriptions_.size() >= most_) return nullptr;
-    subscription->waiters.insert(waiter);
+    const size_t taken = CountLocked([](const Subscription&) { return true; });
+    if (wish.state != kAnyState && taken >= options_.most) return nullptr;
+    if (!AddLocked(*subscription, waiter)) return nullptr;
     subscriptions_.emplace(key, subscription);
   }
   // Without the lock: it begins at once, and where there is no connection for it, it also answers
@@ -110,21 +151,12 @@ std::shared_ptr<RoundWaits::Subscription> RoundWaits::Join(const RoundWish& wish
   try {
     asio::co_spawn(subscription->strand, Run(shared_from_this(), subscription), asio::detached);
   } catch (const std::exception&) {  // most likely memory is short
-    Answer(subscription, TooMany());
+    Answer(*subscription, TooMany());
   }
   return subscription;
 }
 
-void RoundWaits::Leave(const std::shared_ptr<Subscription>& subscription,
-                       const std::shared_ptr<Waiter>& waiter) {
-  const MutexLock lock(mutex_);
-  subscription->waiters.erase(waiter);
-  if (!subscription->waiters.empty()) return;
-  // Whoever comes from now on subscribes anew.
-  const auto found =
-      subscriptions_.find(Key(subscription->wish.round_id, subscription->wish.state));
-  if (found == subscriptions_.end() || found->second != subscription) return;
-  subscriptions_.erase(found);
+void RoundWaits::Cancel(const SubscriptionPointer& subscription) {
   try {
     asio::post(subscription->strand, [weak = std::weak_ptr(subscription)] {
       if (const auto alive = weak.lock()) alive->call.Cancel();
@@ -134,14 +166,43 @@ void RoundWaits::Leave(const std::shared_ptr<Subscription>& subscription,
   }
 }
 
-void RoundWaits::Answer(const std::shared_ptr<Subscription>& subscription,
-                        absl::StatusOr<Bytes> answer) {
+void RoundWaits::Leave(const SubscriptionPointer& subscription,
+                       const std::shared_ptr<Waiter>& waiter) {
+  const MutexLock lock(mutex_);
+  if (subscription->waiters.erase(waiter) == 0) return;  // it was answered
+  for (const Payer& payer : waiter->payers_) --subscription->payers.at(payer);
+  if (!subscription->waiters.empty()) {
+    subscription->DropPayers();
+  } else if (retired_) {
+    EndLocked(*subscription);
+    Cancel(subscription);
+  }
+}
+
+void RoundWaits::Retire() {
+  const MutexLock lock(mutex_);
+  retired_ = true;
+  std::vector<SubscriptionPointer> unwanted;
+  for (const auto& [key, subscription] : subscriptions_) {
+    if (subscription->waiters.empty()) unwanted.push_back(subscription);
+  }
+  for (const SubscriptionPointer& subscription : unwanted) {
+    EndLocked(*subscription);
+    Cancel(subscription);
+  }
+}
+
+bool RoundWaits::EndIfUnwanted(Subscription& subscription) {
+  const MutexLock lock(mutex_);
+  if (!subscription.waiters.empty()) return false;
+  EndLocked(subscription);
+  return true;
+}
+
+void RoundWaits::Answer(Subscription& subscription, absl::StatusOr<Bytes> answer) {
   const auto shared = std::make_shared<const absl::StatusOr<Bytes>>(std::move(answer));
   const MutexLock lock(mutex_);
-  const auto found =
-      subscriptions_.find(Key(subscription->wish.round_id, subscription->wish.state));
-  if (found != subscriptions_.end() && found->second == subscription) subscriptions_.erase(found);
-  for (const std::shared_ptr<Waiter>& waiter : subscription->waiters) {
+  for (const std::shared_ptr<Waiter>& waiter : subscription.waiters) {
     // It owns nothing of the waiter, as it may stay in the queue of a door that ends.
     asio::post(waiter->wake_.get_executor(), [weak = std::weak_ptr(waiter), shared] {
       if (const auto alive = weak.lock()) {
@@ -150,26 +211,36 @@ void RoundWaits::Answer(const std::shared_ptr<Subscription>& subscription,
       }
     });
   }
-  subscription->waiters.clear();
+  EndLocked(subscription);
 }
 
 asio::awaitable<void> RoundWaits::Run(std::shared_ptr<RoundWaits> self,
-                                      std::shared_ptr<Subscription> subscription) {
+                                      SubscriptionPointer subscription) {
   const auto has_room = [](uint64_t bytes) { return bytes <= kMostAnswerBytes; };
+  const std::chrono::milliseconds step = self->options_.step;
   absl::StatusOr<Bytes> answer(absl::UnavailableError("no room; try again later"));
   try {
     const Bytes request = subscription->wish.Request();
     for (;;) {
       const Clock::time_point asked = Clock::now();
+      subscription->limit.expires_at(asked + 3 * step);
+      subscription->limit.async_wait(
+          [weak = std::weak_ptr(subscription)](const boost::system::error_code& off) {
+            if (const auto alive = weak.lock(); alive != nullptr && !off) alive->call.Cancel();
+          });
       answer = co_await self->links_->Forward(request, wire::FrameType::kWaitRound, has_room,
                                               subscription->call);
+      subscription->limit.cancel();
       if (!answer.ok() || HasReached(*answer, subscription->wish.state)) break;
-      if (Clock::now() < asked + kTooSoon) break;
+      if (self->EndIfUnwanted(*subscription)) co_return;
+      // Though the time is not up: it does not wait, and is not to be asked all the time.
+      if (Clock::now() < asked + step / 5) break;
     }
   } catch (const std::exception&) {
     // Most likely memory is short. Those who wait ask again.
+    subscription->limit.cancel();
   }
-  self->Answer(subscription, std::move(answer));
+  self->Answer(*subscription, std::move(answer));
 }
 
 asio::awaitable<absl::StatusOr<Bytes>> RoundWaits::Wait(RoundWish wish,
@@ -190,7 +261,7 @@ asio::awaitable<absl::StatusOr<Bytes>> RoundWaits::Wait(RoundWish wish,
 asio::awaitable<std::optional<absl::StatusOr<Bytes>>> RoundWaits::WaitFor(
     const RoundWish& wish, std::shared_ptr<Waiter> waiter, std::chrono::milliseconds longest) {
   const Clock::time_point end = Clock::now() + longest;
-  const std::shared_ptr<Subscription> subscription = Join(wish, waiter);
+  const SubscriptionPointer subscription = Join(wish, waiter);
   if (subscription == nullptr) co_return TooMany();
   // Whatever ends the wait: a subscription lasts for as long as somebody waits.
   const auto leave = [&](RoundWaits* self) { self->Leave(subscription, waiter); };

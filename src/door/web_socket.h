@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "boost/asio/awaitable.hpp"
 #include "boost/beast/http/buffer_body.hpp"
 #include "boost/beast/http/message.hpp"
@@ -27,14 +28,19 @@ class WebSocket {
   ~WebSocket();
 
   static bool IsUpgrade(const Request& head);
+  // Whether an upgrade begins as RFC 6455, section 4.2.1, has it. INVALID_ARGUMENT says what is
+  // wrong.
+  static absl::Status CheckUpgrade(const Request& head);
   Result Accept(const Request& head);
 
   struct Piece {
     boost::system::error_code error;
     size_t size;
   };
-  // Fails, too, if much comes of which nothing is a part of a message.
+  // Fails, with message_size, if much comes of which nothing is a part of a message.
   boost::asio::awaitable<Piece> ReadSome(MutableBytes into);
+  // Whether the client has said that it closes.
+  bool got_close() const;
   // Of the message that the latest piece belongs to.
   bool got_text() const;
   bool is_message_done() const;

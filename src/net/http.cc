@@ -71,8 +71,13 @@ asio::awaitable<Error> ReadSome(WebStream& stream, beast::flat_buffer& buffer, P
 }  // namespace
 
 asio::awaitable<absl::Status> ReadHead(WebStream& stream, beast::flat_buffer& buffer,
-                                       Parser& parser, size_t most_bytes) {
-  for (;;) {
+                                       Parser& parser, size_t most_bytes,
+                                       const std::function<void()>& on_begin) {
+  for (bool begun = false;;) {
+    if (!begun && buffer.size() > 0) {
+      begun = true;
+      on_begin();
+    }
     const absl::StatusOr<std::optional<size_t>> size = FindHead(View(buffer));
     if (!size.ok()) co_return size.status();
     if (size->value_or(buffer.size()) > most_bytes) {

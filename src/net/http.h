@@ -5,6 +5,7 @@
 #define SHOAL_SRC_NET_HTTP_H_
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,12 +18,14 @@
 namespace shoal::net {
 
 // Reads a request's head, of `most_bytes` at most. `buffer` takes what is read and not yet parsed,
-// and has room for more than a head. UNAVAILABLE: the connection has ended, or failed.
-// INVALID_ARGUMENT: what came is no HTTP, or leaves in doubt where the request ends.
-// RESOURCE_EXHAUSTED: the head, or the body that it announces, is longer than the parser's limit.
+// and has room for more than a head. `on_begin` is told once the first byte is there. UNAVAILABLE:
+// the connection has ended, or failed. INVALID_ARGUMENT: what came is no HTTP, or leaves in doubt
+// where the request ends. RESOURCE_EXHAUSTED: the head, or the body that it announces, is longer
+// than the parser's limit.
 boost::asio::awaitable<absl::Status> ReadHead(
     WebStream& stream, boost::beast::flat_buffer& buffer,
-    boost::beast::http::basic_parser</*isRequest=*/true>& parser, size_t most_bytes);
+    boost::beast::http::basic_parser</*isRequest=*/true>& parser, size_t most_bytes,
+    const std::function<void()>& on_begin);
 // Reads what is left of a request after its head, as boost::beast::http::async_read does and with
 // the same errors.
 boost::asio::awaitable<boost::system::error_code> ReadBody(

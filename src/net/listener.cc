@@ -162,7 +162,7 @@ void Listener::Session::Close() {
 }
 
 void Listener::Session::DeadlineAt(Clock::time_point when) {
-  deadline_ = when;
+  deadline_ = std::min(when, latest_deadline_);
   watchdog_.cancel();
 }
 
@@ -191,7 +191,7 @@ asio::awaitable<void> Listener::Session::Linger(std::chrono::milliseconds most) 
   boost::system::error_code ignored;
   socket().shutdown(tcp::socket::shutdown_send, ignored);
   // Not extended by what the peer sends.
-  Deadline(std::min(most, kLinger));
+  LastDeadline(std::min(most, kLinger));
   Bytes dropped(16 << 10);
   for (;;) {
     const auto [error, n] =

@@ -126,6 +126,11 @@ class Listener::Session : public std::enable_shared_from_this<Session> {
   void DeadlineAt(Clock::time_point when);
   void Deadline(std::chrono::milliseconds timeout) { DeadlineAt(Clock::now() + timeout); }
   void NoDeadline() { DeadlineAt(Clock::time_point::max()); }
+  // No later deadline counts from then on.
+  void LastDeadline(std::chrono::milliseconds timeout) {
+    Deadline(timeout);
+    latest_deadline_ = deadline_;
+  }
 
   // After a refusal, as the system would take the answer back if the connection closed at once:
   // ends the answer, and for a moment, of `most` at most, reads and drops what the peer still
@@ -158,6 +163,7 @@ class Listener::Session : public std::enable_shared_from_this<Session> {
   const Socket::executor_type strand_;
   boost::asio::steady_timer watchdog_;
   Clock::time_point deadline_ = Clock::time_point::max();
+  Clock::time_point latest_deadline_ = Clock::time_point::max();
   bool closed_ = false;
 };
 

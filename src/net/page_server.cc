@@ -102,7 +102,9 @@ asio::awaitable<void> PageServer::State::Exchange(PageConnection& connection) {
   http::request_parser<http::empty_body> parser;
   parser.header_limit(kMaxRequestBytes);
   parser.body_limit(0);
-  absl::Status read = co_await ReadHead(connection.stream, buffer, parser, kMaxRequestBytes);
+  const std::function<void()> on_begin = [] {};  // all has one limit of time
+  absl::Status read =
+      co_await ReadHead(connection.stream, buffer, parser, kMaxRequestBytes, on_begin);
   if (connection.late || absl::IsUnavailable(read)) co_return;
   if (read.ok() && !parser.is_done()) read = absl::InvalidArgumentError("no body belongs here");
   const Page page = read.ok() ? PageFor(parser.get())

@@ -9,14 +9,15 @@ namespace {
 
 constexpr size_t kLeastPlaces = 8;
 
-size_t ShareOf(size_t places, uint32_t percent) {
-  return std::min(places, std::max(kLeastPlaces, places * percent / 100));
-}
 uint64_t BytesOf(uint64_t bytes, uint32_t percent) {
   return percent >= 100 ? bytes : bytes / 100 * percent;
 }
 
 }  // namespace
+
+size_t ShareOf(size_t places, uint32_t percent) {
+  return std::min(places, std::max(kLeastPlaces, places * percent / 100));
+}
 
 Places::Place::Place(Place&& other) noexcept
     : places_(std::exchange(other.places_, nullptr)),

@@ -29,6 +29,9 @@ struct BlockShares {
   uint32_t buffers = 100;
 };
 
+// Of `places` that there are, how many a share of `percent` is.
+size_t ShareOf(size_t places, uint32_t percent);
+
 // Thread-safe; must outlive its places.
 class Places {
  public:

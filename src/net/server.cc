@@ -50,7 +50,8 @@ struct Server::State : Listener {
                 .newcomers = options.max_newcomers,
                 .buffer_bytes = options.max_buffered_bytes,
                 .reserved_bytes = std::min(options.reserved_bytes, options.max_buffered_bytes),
-                .shares = options.shares}) {}
+                .shares = options.shares,
+                .group_shares = options.group_shares}) {}
 
   class Session;
 
@@ -124,9 +125,11 @@ class Server::State::Session : public Listener::Session {
 
   asio::awaitable<bool> ServeOne() {
     stream_.Shrink();
-    Deadline(place_.welcome() ? options().idle_timeout : options().first_request_timeout);
+    Deadline(place_.welcome() ? options().idle_timeout : options().header_timeout);
     wire::FrameHeaderBytes header_bytes;
-    if (!co_await Read(header_bytes)) co_return false;
+    if (!co_await Read(MutableBytes(header_bytes).first(1))) co_return false;
+    if (place_.welcome()) Deadline(options().header_timeout);
+    if (!co_await Read(MutableBytes(header_bytes).subspan(1))) co_return false;
     wire::Frame request;
     absl::Status refused;
     const auto header = wire::ParseFrameHeader(header_bytes);
@@ -282,7 +285,7 @@ class Server::State::Session : public Listener::Session {
 
 Listener::Admission Server::State::Admit(uint64_t number, const IpAddress& address, Socket socket) {
   if (options.clients.empty()) LimitUnsent(socket);
-  Places::Arrival arrival = places.Arrive(number, options.shared_addresses.OriginOf(address));
+  Places::Arrival arrival = places.Arrive(number, options.shared_addresses.BlockOf(address));
   return {std::make_shared<Session>(*this, number, std::move(arrival.place), std::move(socket)),
           arrival.evicted};
 }

@@ -99,14 +99,17 @@ class Server {
     // null: no type.
     uint64_t reserved_bytes = 0;
     std::function<bool(wire::FrameType)> in_reserve = nullptr;
-    // What one address block may take of all of these, and the addresses to which no share applies.
+    // What one address block may take of all of these.
     BlockShares shares = {};
+    // Each range counts as one block, which has these shares: many clients are behind it.
     AddressRanges shared_addresses = {};
+    BlockShares group_shares = {};
     size_t threads = 2;
-    // Time limits after which a connection is cut: for the whole handshake, for the header of the
-    // first request, for every megabyte of a frame, and for the wait for the next request.
+    // Time limits after which a connection is cut: for the whole handshake; for the header of a
+    // request, of the first one from the handshake on, of later ones from their first byte on; for
+    // every megabyte of a frame; and for the wait for the next request.
     std::chrono::milliseconds handshake_timeout{5'000};
-    std::chrono::milliseconds first_request_timeout{5'000};
+    std::chrono::milliseconds header_timeout{5'000};
     std::chrono::milliseconds progress_timeout{20'000};
     std::chrono::milliseconds idle_timeout{300'000};
   };

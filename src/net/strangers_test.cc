@@ -65,7 +65,7 @@ Server::Options Options() {
           .max_buffered_bytes = 1 << 30,
           .shares = {.connections = 10, .newcomers = 10, .buffers = 10},
           .handshake_timeout = kLong,
-          .first_request_timeout = kLong,
+          .header_timeout = kLong,
           .progress_timeout = kLong,
           .idle_timeout = kLong};
 }
@@ -103,6 +103,8 @@ void ExpectServed(const Server& server) {
   SHOAL_EXPECT_OK(Call(server, Upload()));
   SHOAL_EXPECT_OK(Call(server, Fetch()));
 }
+
+constexpr char kGroup[] = "127.7.0.0/16";
 
 // Whether the system allows so many open files.
 bool MayOpen(rlim_t files) {
@@ -265,6 +267,30 @@ TEST(StrangersTest, RequestsThatAHandlerKeepsTakeNoRoomOfClients) {
   }
   EXPECT_THAT(uploads.back()->ReadError(), StatusIs(kUnavailable, "too many requests at once"));
   SHOAL_EXPECT_OK(Call(*server, Upload()));
+}
+
+// Nor do those behind one address that many share.
+TEST(StrangersTest, AGroupTakesItsShareAndNoMore) {
+  Server::Options options = Options();
+  options.max_connections = options.max_newcomers = 20;
+  options.group_shares = {.connections = 60, .newcomers = 60, .buffers = 60};
+  SHOAL_ASSERT_OK(options.shared_addresses.Add(kGroup));
+  const std::unique_ptr<Server> server = Start(std::move(options));
+  std::vector<std::unique_ptr<RawTls>> group;
+  for (int i = 0; i < 12; ++i) {
+    group.push_back(std::make_unique<RawTls>(*server, absl::StrCat("127.7.0.", 1 + i)));
+    group.back()->WriteFrame(List());
+    SHOAL_ASSERT_OK(group.back()->ReadFrame());
+  }
+  RawTls one_more(*server, "127.7.9.9");
+  one_more.WriteFrame(List());
+  EXPECT_THAT(one_more.ReadError(), StatusIs(kUnavailable, "connections of 127.7.0.0/16 at once"));
+  // Those who say nothing have a share of the places for newcomers.
+  std::vector<std::unique_ptr<RawSocket>> idle;
+  for (int i = 0; i < 60; ++i) {
+    idle.push_back(std::make_unique<RawSocket>(*server, absl::StrCat("127.7.1.", 1 + i)));
+  }
+  ExpectServed(*server);
 }
 
 }  // namespace

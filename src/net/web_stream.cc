@@ -93,6 +93,7 @@ void WebStream::StartWrite(IoHandler handler) {
 
 void WebStream::StartTeardown(boost::beast::role_type role, IoHandler handler) {
   using boost::beast::websocket::async_teardown;
+  if (on_teardown_) on_teardown_();
   if (tls_ != nullptr) {
     async_teardown(role, tls_->stream, std::move(handler));
   } else {

@@ -7,6 +7,7 @@
 #define SHOAL_SRC_NET_WEB_STREAM_H_
 
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <type_traits>
@@ -110,6 +111,10 @@ class WebStream {
   static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
   void AllowReads(size_t count) { reads_ = count; }
 
+  // Told when a WebSocket on this stream has said all that it says, and waits for its peer to end
+  // the connection, too.
+  void OnTeardown(std::function<void()> told) { on_teardown_ = std::move(told); }
+
   // How Beast cuts or ends the connection under a WebSocket.
   friend void beast_close_socket(WebStream& stream) {
     boost::system::error_code ignored;
@@ -143,6 +148,7 @@ class WebStream {
   std::unique_ptr<Tls> tls_;
   std::vector<boost::asio::const_buffer> writing_;
   size_t reads_ = kNoLimit;  // that may still begin
+  std::function<void()> on_teardown_;
 };
 
 }  // namespace shoal::net

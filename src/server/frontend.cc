@@ -152,7 +152,7 @@ struct Frontend::Entry {
   using Held = std::variant<std::monostate, TakingOnions, TakingQueries, Online, AnswersPointer>;
 
   // Times are on the steady clock.
-  Entry(round::Round r, Journal* journal, const SlotShares::Limits& of_a_block, uint64_t announced,
+  Entry(round::Round r, Journal* journal, const SlotShares& none_taken, uint64_t announced,
         const Clock* c, const FrontendMachine& machine)
       : round(std::move(r)),
         announced_ms(announced),
@@ -161,7 +161,7 @@ struct Frontend::Entry {
         submissions(journal),
         stage_since_ms(c->SteadyMilliseconds()),
         held(TakingOnions()),
-        shares(of_a_block),
+        shares(none_taken),
         others(machine.count - 1) {
     if (alone) decided = wire::OPEN_FOR_ONIONS;
     SystemRandom().Fill(print_key);
@@ -223,7 +223,7 @@ struct Frontend::Entry {
     // An end needs nobody's consent. A round that clients have not heard of has none for them.
     if (alone || (IsFinal(to) && decided != wire::ROUND_STATE_UNSPECIFIED)) decided = Shown(to);
     if (to != FrontendStage::kOffline && to != FrontendStage::kTakingQueries) {
-      shares = SlotShares(shares.limits());
+      shares = shares.Empty();
     }
     return absl::OkStatus();
   }
@@ -356,6 +356,7 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
       in_range("max_slots", plan.max_slots, roster.party(1).machines, roster.max_slots()));
   SHOAL_RETURN_IF_ERROR(in_range("max_rounds", plan.max_rounds, plan.open_ahead, 256));
   SHOAL_RETURN_IF_ERROR(in_range("block_percent", plan.block_percent, 1, 100));
+  SHOAL_RETURN_IF_ERROR(in_range("group_percent", plan.group_percent, 1, 100));
   const TermPlan& terms = plan.terms;
   if (terms.refreshes == 0) return absl::OkStatus();
   if (roster.max_refreshes() == 0) {
@@ -538,11 +539,13 @@ absl::Status Frontend::Open(const round::Round& round) {
     const auto draft = drafts_.find(round.counter().value());
     const uint64_t announced_ms =
         draft == drafts_.end() ? clock_->SteadyMilliseconds() : draft->second;
-    const SlotShares::Limits of_a_block = SlotShares::PercentOf(
-        plan_.block_percent, RoomOf(round), plan_.onions_count / machine_.count,
-        plan_.queries_count / machine_.count);
+    const auto share = [&](uint32_t percent) {
+      return SlotShares::PercentOf(percent, RoomOf(round), plan_.onions_count / machine_.count,
+                                   plan_.queries_count / machine_.count);
+    };
+    const SlotShares none_taken(share(plan_.block_percent), share(plan_.group_percent));
     auto entry =
-        std::make_shared<Entry>(round, journal_, of_a_block, announced_ms, clock_, machine_);
+        std::make_shared<Entry>(round, journal_, none_taken, announced_ms, clock_, machine_);
     if (!rounds_.emplace(round.id(), std::move(entry)).second) {
       return absl::AlreadyExistsError("the round is open already");
     }
@@ -1137,10 +1140,11 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
                                                        " more"));
     }
     if (!entry->shares.Fits(from, slots)) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          from->ToString(), " has ", entry->shares.SlotsOf(from), " of the ",
-          entry->shares.limits().slots,
-          " slots that one address may take in a round, and no room for ", slots, " more"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat(from->ToString(), " has ", entry->shares.SlotsOf(from), " of the ",
+                       entry->shares.LimitsOf(*from).slots, " slots that one ",
+                       from->is_shared() ? "group of addresses" : "address",
+                       " may take in a round, and no room for ", slots, " more"));
     }
   }
   absl::Status kept;

@@ -73,8 +73,8 @@ struct TermPlan {
 };
 
 // When rounds begin and end. A window closes early when its count is reached; a count of 0 means
-// that only the window closes it. Of one address block at most `block_percent` of a count count, so
-// that a stranger alone closes no window.
+// that only the window closes it. Of one address block at most `block_percent` of a count count, or
+// `group_percent`, so that a stranger alone closes no window.
 struct RoundPlan {
   uint32_t open_ahead = 1;  // rounds that take onions at the same time
   uint32_t onions_window_s = 60;
@@ -85,8 +85,9 @@ struct RoundPlan {
   uint32_t stage_limit_s = 3600;    // the longest that an offline or online stage may take
   uint32_t max_slots = 1 << 20;
   uint32_t max_rounds = 8;  // the most rounds not yet closed
-  // What one address block may take of a round's slots, in percent.
+  // What one address block may take of a round's slots, in percent; and one that many share.
   uint32_t block_percent = 25;
+  uint32_t group_percent = 100;
   TermPlan terms = {};
 };
 

@@ -22,7 +22,9 @@ uint64_t SlotShares::SlotsOf(const Origin& from) const {
 }
 
 bool SlotShares::Fits(const Origin& from, uint64_t count) const {
-  return !from || (count <= limits_.slots && SlotsOf(from) <= limits_.slots - count);
+  if (!from) return true;
+  const uint64_t most = LimitsOf(*from).slots;
+  return count <= most && SlotsOf(from) <= most - count;
 }
 
 void SlotShares::Add(const Origin& from, uint64_t count) {
@@ -30,11 +32,12 @@ void SlotShares::Add(const Origin& from, uint64_t count) {
   size_t number = kNoBlock;
   if (from) {
     number = numbers_.try_emplace(*from, taken_.size()).first->second;
-    if (number == taken_.size()) taken_.emplace_back();
+    const Limits& limits = LimitsOf(*from);
+    if (number == taken_.size()) taken_.push_back({.most_queries = limits.queries});
     Taken& taken = taken_[number];
-    const uint64_t before = std::min(taken.slots, limits_.onions);
+    const uint64_t before = std::min(taken.slots, limits.onions);
     taken.slots += count;
-    counted_onions_ += std::min(taken.slots, limits_.onions) - before;
+    counted_onions_ += std::min(taken.slots, limits.onions) - before;
   } else {
     counted_onions_ += count;
   }
@@ -49,11 +52,11 @@ void SlotShares::Add(const Origin& from, uint64_t count) {
 void SlotShares::Use(uint64_t slot) {
   const auto run = std::ranges::upper_bound(runs_, slot, {}, &Run::end);
   SHOAL_CHECK(run != runs_.end());
-  if (run->block == kNoBlock) {
-    ++counted_queries_;
-  } else if (++taken_[run->block].queries <= limits_.queries) {
-    ++counted_queries_;
+  if (run->block != kNoBlock) {
+    Taken& taken = taken_[run->block];
+    if (++taken.queries > taken.most_queries) return;
   }
+  ++counted_queries_;
 }
 
 }  // namespace shoal::server

@@ -1,5 +1,6 @@
 // Which address blocks took the slots of a round, and what that means for others: no block takes
-// more than its share of the slots, and none ends a window alone by filling its count.
+// more than its share of the slots, and none ends a window alone by filling its count. A block that
+// many share has a share of its own (AddressBlock::is_shared).
 //
 // All of it follows from how many slots a block took and used, never from what it asks.
 #ifndef SHOAL_SRC_SERVER_SLOT_SHARES_H_
@@ -28,9 +29,14 @@ class SlotShares {
   static Limits PercentOf(uint32_t percent, uint64_t slots, uint64_t onions_goal,
                           uint64_t queries_goal);
 
-  explicit SlotShares(const Limits& limits) : limits_(limits) {}
+  SlotShares(const Limits& limits, const Limits& group_limits)
+      : limits_(limits), group_limits_(group_limits) {}
 
-  const Limits& limits() const { return limits_; }
+  // Without what was taken.
+  SlotShares Empty() const { return {limits_, group_limits_}; }
+  const Limits& LimitsOf(const AddressBlock& from) const {
+    return from.is_shared() ? group_limits_ : limits_;
+  }
   // How many slots this block has.
   uint64_t SlotsOf(const Origin& from) const;
   // Whether it may take `count` more.
@@ -47,6 +53,7 @@ class SlotShares {
  private:
   static constexpr size_t kNoBlock = ~size_t{0};  // of an address that no share applies to
   struct Taken {
+    uint64_t most_queries;  // that count
     uint64_t slots = 0, queries = 0;
   };
   struct Run {
@@ -54,7 +61,7 @@ class SlotShares {
     size_t block;  // in taken_
   };
 
-  Limits limits_;
+  Limits limits_, group_limits_;
   absl::flat_hash_map<AddressBlock, size_t> numbers_;  // of blocks in taken_
   std::vector<Taken> taken_;
   std::vector<Run> runs_;

@@ -10,7 +10,7 @@ Origin From(uint8_t last) { return AddressBlock(MappedIpv4({192, 0, 2, last})); 
 const Origin kShared = std::nullopt;
 
 TEST(SlotSharesTest, ABlockTakesItsShareAndNoMore) {
-  SlotShares shares({.slots = 10, .onions = 10, .queries = 10});
+  SlotShares shares({.slots = 10, .onions = 10, .queries = 10}, {});
   EXPECT_TRUE(shares.Fits(From(1), 10));
   EXPECT_FALSE(shares.Fits(From(1), 11));
   EXPECT_FALSE(shares.Fits(From(1), ~uint64_t{0}));
@@ -27,8 +27,8 @@ TEST(SlotSharesTest, ABlockTakesItsShareAndNoMore) {
   EXPECT_EQ(shares.SlotsOf(From(3)), 0u);
 }
 
-TEST(SlotSharesTest, NoShareAppliesToAnAddressThatManyShare) {
-  SlotShares shares({.slots = 10, .onions = 10, .queries = 10});
+TEST(SlotSharesTest, NoShareAppliesWithoutAnOrigin) {
+  SlotShares shares({.slots = 10, .onions = 10, .queries = 10}, {});
   shares.Add(kShared, 1000);
   EXPECT_TRUE(shares.Fits(kShared, 1'000'000));
   EXPECT_EQ(shares.counted_onions(), 1000u);
@@ -38,7 +38,7 @@ TEST(SlotSharesTest, NoShareAppliesToAnAddressThatManyShare) {
 
 // A count that one block could fill would let it end every window before others have come.
 TEST(SlotSharesTest, ABlockCountsUpToItsShare) {
-  SlotShares shares({.slots = 1000, .onions = 25, .queries = 5});
+  SlotShares shares({.slots = 1000, .onions = 25, .queries = 5}, {});
   shares.Add(From(1), 20);   // 0 to 19
   shares.Add(From(1), 500);  // to 519
   EXPECT_EQ(shares.counted_onions(), 25u);
@@ -56,6 +56,34 @@ TEST(SlotSharesTest, ABlockCountsUpToItsShare) {
   EXPECT_EQ(shares.counted_queries(), 9u);
   for (uint64_t slot = 660; slot < 760; ++slot) shares.Use(slot);
   EXPECT_EQ(shares.counted_queries(), 5u + 2 + 5);
+}
+
+TEST(SlotSharesTest, AGroupHasAShareOfItsOwn) {
+  AddressRanges groups;
+  ASSERT_TRUE(groups.Add("198.51.100.0/24").ok());
+  const auto of = [&](uint8_t last) -> Origin {
+    return groups.BlockOf(MappedIpv4({198, 51, 100, last}));
+  };
+  SlotShares shares({.slots = 10, .onions = 5, .queries = 2},
+                    {.slots = 40, .onions = 20, .queries = 8});
+  shares.Add(of(1), 30);  // 0 to 29
+  EXPECT_TRUE(shares.Fits(of(2), 10));
+  EXPECT_FALSE(shares.Fits(of(2), 11));
+  shares.Add(of(3), 10);  // to 39
+  EXPECT_FALSE(shares.Fits(of(1), 1));
+  EXPECT_EQ(shares.counted_onions(), 20u);
+  for (uint64_t slot = 0; slot < 40; ++slot) shares.Use(slot);
+  EXPECT_EQ(shares.counted_queries(), 8u);
+  shares.Add(From(1), 10);
+  for (uint64_t slot = 40; slot < 50; ++slot) shares.Use(slot);
+  EXPECT_EQ(shares.counted_onions(), 20u + 5);
+  EXPECT_EQ(shares.counted_queries(), 8u + 2);
+  // The next stage begins with nothing, and the same shares.
+  const SlotShares next = shares.Empty();
+  EXPECT_EQ(next.counted_onions(), 0u);
+  EXPECT_TRUE(next.Fits(of(1), 40));
+  EXPECT_FALSE(next.Fits(of(1), 41));
+  EXPECT_FALSE(next.Fits(From(1), 11));
 }
 
 TEST(SlotSharesTest, SharesArePercentAndNeverNothing) {

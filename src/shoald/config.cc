@@ -1,12 +1,14 @@
 #include "src/shoald/config.h"
 
-#include <algorithm>
 #include <filesystem>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/machines/machines.h"
+#include "src/net/share_config.h"
 #include "src/storage/memory.h"
 #include "src/wire/text.h"
 
@@ -75,24 +77,24 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);
   config.set_max_connections(Or(config.max_connections(), 4096u));
   config.set_stage_limit_s(Or(config.stage_limit_s(), 3600u));
-  Shares& shares = *config.mutable_shares();
-  shares.set_connections(Or(shares.connections(), 10u));
-  shares.set_new_connections(Or(shares.new_connections(), 10u));
-  shares.set_buffers(Or(shares.buffers(), 10u));
-  shares.set_slots(Or(shares.slots(), 25u));
-  if (std::max({shares.connections(), shares.new_connections(), shares.buffers(), shares.slots()}) >
-      100) {
-    return bad("shares: at most 100, as they are percent");
+  for (const auto& [field, shares, otherwise, slots_otherwise] :
+       {std::tuple("shares", config.mutable_shares(), 10u, 25u),
+        std::tuple("group_shares", config.mutable_group_shares(), 50u, 100u)}) {
+    if (const absl::Status completed = net::CompleteShares(field, otherwise, *shares);
+        !completed.ok()) {
+      return bad(completed.message());
+    }
+    const auto slots = net::PercentOf(field, shares->slots(), slots_otherwise);
+    if (!slots.ok()) return bad(slots.status().message());
+    shares->set_slots(*slots);
   }
   if (config.shared_addresses().empty()) {
     config.add_shared_addresses("127.0.0.0/8");
     config.add_shared_addresses("::1");
   }
-  for (const std::string& range : config.shared_addresses()) {
-    if (const absl::Status added = AddressRanges().Add(range); !added.ok()) {
-      return bad(absl::StrCat("shared_addresses: ", added.message()));
-    }
-  }
+  const auto ranges =
+      AddressRanges::Of({config.shared_addresses().begin(), config.shared_addresses().end()});
+  if (!ranges.ok()) return bad(absl::StrCat("shared_addresses: ", ranges.status().message()));
   return config;
 }
 
@@ -109,6 +111,7 @@ server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& ros
   plan.max_slots = Or(rounds.max_slots(), roster.max_slots());
   plan.max_rounds = Or(rounds.max_rounds(), std::max(plan.max_rounds, plan.open_ahead));
   plan.block_percent = config.shares().slots();
+  plan.group_percent = config.group_shares().slots();
   if (rounds.has_terms()) {
     plan.terms = {.refreshes = rounds.terms().refreshes(),
                   .days = rounds.terms().days(),
@@ -119,9 +122,10 @@ server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& ros
 }
 
 AddressRanges SharedAddresses(const ServerConfig& config) {
-  AddressRanges ranges;
-  for (const std::string& range : config.shared_addresses()) SHOAL_CHECK(ranges.Add(range).ok());
-  return ranges;
+  auto ranges =
+      AddressRanges::Of({config.shared_addresses().begin(), config.shared_addresses().end()});
+  SHOAL_CHECK(ranges.ok());
+  return *std::move(ranges);
 }
 
 absl::Status CheckListeners(const ServerConfig& config, const roster::Roster& roster) {

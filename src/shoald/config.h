@@ -21,7 +21,7 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path);
 // answers.
 server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& roster);
 
-// The addresses to which no share applies, of a configuration that ReadServerConfig returned.
+// The groups of addresses, of a configuration that ReadServerConfig returned.
 AddressRanges SharedAddresses(const ServerConfig& config);
 
 // INVALID_ARGUMENT if clients of engines at this party would connect where the party before it

@@ -57,7 +57,7 @@ TEST(ConfigTest, TheLimitOfProgressBetweenMachinesIsTaken) {
 }
 
 // By default those of this machine, so that a deployment on one machine, with a crowd, works.
-TEST(ConfigTest, NoShareAppliesToSharedAddresses) {
+TEST(ConfigTest, SharedAddressesAreGroups) {
   const IpAddress here = MappedIpv4({127, 0, 0, 1}), there = MappedIpv4({192, 0, 2, 7});
   SHOAL_ASSERT_OK_AND_ASSIGN(ServerConfig config, Read(kGood));
   EXPECT_TRUE(SharedAddresses(config).Contains(here));
@@ -65,6 +65,10 @@ TEST(ConfigTest, NoShareAppliesToSharedAddresses) {
   here6[15] = 1;
   EXPECT_TRUE(SharedAddresses(config).Contains(here6));
   EXPECT_FALSE(SharedAddresses(config).Contains(there));
+  EXPECT_EQ(config.group_shares().connections(), 50u);
+  EXPECT_EQ(config.group_shares().new_connections(), 50u);
+  EXPECT_EQ(config.group_shares().buffers(), 50u);
+  EXPECT_EQ(config.group_shares().slots(), 100u);
   SHOAL_ASSERT_OK_AND_ASSIGN(config, Read(absl::StrCat(kGood, "shared_addresses: '192.0.2.0/24'")));
   EXPECT_FALSE(SharedAddresses(config).Contains(here));
   EXPECT_TRUE(SharedAddresses(config).Contains(there));
@@ -118,6 +122,8 @@ TEST(ConfigTest, ErrorsNameTheFileAndWhatIsWrong) {
       {absl::StrCat(kGood, "machines_progress_limit_s: 601"), "machines_progress_limit_s: 15 to"},
       {absl::StrCat(kGood, "shares { buffers: 101 }"), "shares: at most 100"},
       {absl::StrCat(kGood, "shares { slots: 101 }"), "shares: at most 100"},
+      {absl::StrCat(kGood, "group_shares { slots: 101 }"), "group_shares: at most 100"},
+      {absl::StrCat(kGood, "group_shares { connections: 4294967295 }"), "group_shares: at most"},
       {absl::StrCat(kGood, "shared_addresses: '127.0.0.1/8'"),
        "shared_addresses: '127.0.0.1/8': expected"},
       {absl::StrCat(kGood, "monitoring {}"), "monitoring.port: 1 to"},
@@ -165,7 +171,8 @@ TEST(ConfigTest, ThePlanTakesWhatIsGivenAndDefaultsForTheRest) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       config, Read(party1 + "rounds { open_ahead: 20 onions_window_s: 2 onions_count: 3 "
                             "queries_window_s: 4 queries_count: 5 answers_window_s: 6 "
-                            "max_slots: 7 } stage_limit_s: 8 shares { slots: 9 }"));
+                            "max_slots: 7 } stage_limit_s: 8 shares { slots: 9 } "
+                            "group_shares { slots: 10 }"));
   plan = PlanFrom(config, roster);
   SHOAL_EXPECT_OK(server::CheckPlan(plan, roster));
   EXPECT_EQ(plan.open_ahead, 20u);
@@ -177,6 +184,7 @@ TEST(ConfigTest, ThePlanTakesWhatIsGivenAndDefaultsForTheRest) {
   EXPECT_EQ(plan.max_slots, 7u);
   EXPECT_EQ(plan.stage_limit_s, 8u);
   EXPECT_EQ(plan.block_percent, 9u);
+  EXPECT_EQ(plan.group_percent, 10u);
   EXPECT_GE(plan.max_rounds, 20u);
 }
 

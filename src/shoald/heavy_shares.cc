@@ -21,12 +21,13 @@ absl::Status HeavyShares::Add(const Origin& from, double now) {
     Forget(now);
     Taken& taken = taken_[*from];
     taken = {.seconds = TakenBy(taken, now), .at = now, .waiting = taken.waiting};
-    if (taken.waiting >= limits_.waiting_of_one) {
+    if (taken.waiting >= (from->is_shared() ? limits_.waiting_of_group : limits_.waiting_of_one)) {
       return absl::ResourceExhaustedError(absl::StrCat(
           taken.waiting,
           " requests for hints of this address wait here already; ask again in 60 seconds"));
     }
-    if (const double over = taken.seconds - limits_.seconds_per_hour; over >= 0) {
+    const double over = taken.seconds - limits_.seconds_per_hour;
+    if (over >= 0 && !from->is_shared()) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "this address has taken its ", limits_.seconds_per_hour,
           " seconds an hour of the work on hints; ask again in ",

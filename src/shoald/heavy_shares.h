@@ -21,6 +21,8 @@ class HeavyShares {
     double seconds_per_hour = 60;  // of one block
     size_t waiting = 64;           // of all blocks
     size_t waiting_of_one = 4;
+    // Of a block that many share, to which no limit of time applies.
+    size_t waiting_of_group = 32;
   };
   explicit HeavyShares(const Limits& limits) : limits_(limits) {}
 

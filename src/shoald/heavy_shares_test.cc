@@ -46,6 +46,21 @@ TEST(HeavySharesTest, AQueueHasPlacesForSeveralBlocks) {
   SHOAL_EXPECT_OK(shares.Add(Block(2), 0));
 }
 
+// A group's clients have no time of their own, and leave half of the queue to others.
+TEST(HeavySharesTest, AGroupHasPlacesInTheQueue) {
+  HeavyShares shares({.seconds_per_hour = 60});
+  AddressRanges groups;
+  SHOAL_ASSERT_OK(groups.Add("198.51.100.0/24"));
+  const auto of = [&](uint8_t last) -> Origin {
+    return groups.BlockOf(MappedIpv4({198, 51, 100, last}));
+  };
+  for (uint8_t i = 0; i < 32; ++i) SHOAL_EXPECT_OK(shares.Add(of(i), 0));
+  EXPECT_THAT(shares.Add(of(100), 0), StatusIs(kExhausted, "of this address wait"));
+  SHOAL_EXPECT_OK(shares.Add(Block(1), 0));
+  for (uint8_t i = 0; i < 32; ++i) shares.Done(of(i), 100, 0);
+  SHOAL_EXPECT_OK(shares.Add(of(1), 0));
+}
+
 TEST(HeavySharesTest, BlocksAreForgottenWhenTheyHaveTheirShareAgain) {
   HeavyShares shares({});
   for (int i = 0; i < 20'000; ++i) {

@@ -24,6 +24,7 @@
 #include "src/base/status_macros.h"
 #include "src/net/page_server.h"
 #include "src/net/server.h"
+#include "src/net/share_config.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/registry/registry.h"
@@ -347,8 +348,8 @@ void SetPlaces(size_t connections, net::Server::Options& listen) {
 void ServeClients(const ServerConfig& config, net::Server::Options& listen) {
   listen.clients = {};
   listen.sink = nullptr;
-  listen.shares.connections = config.shares().connections();
-  listen.shares.buffers = config.shares().buffers();
+  listen.shares = net::SharesOf(config.shares());
+  listen.group_shares = net::SharesOf(config.group_shares());
   listen.max_buffered_bytes = kMaxClientBufferBytes;
   listen.reserved_bytes = kControlBufferBytes;
   listen.in_reserve = &ClientService::IsControl;
@@ -782,7 +783,8 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
       .limits = nullptr,
       .refused = ErrorsTo(config.party() == 1 ? kClients : kNeighbour, monitoring),
       .shares = {.newcomers = config.shares().new_connections()},
-      .shared_addresses = SharedAddresses(config)};
+      .shared_addresses = SharedAddresses(config),
+      .group_shares = {.newcomers = config.group_shares().new_connections()}};
   // A party that has clients beside a neighbour listens twice, and its files are shared.
   SetPlaces(ConnectionsThatFit(listeners * config.max_connections()) / listeners, listen);
   // Engines alone let go of it when its next epoch comes.

@@ -967,7 +967,8 @@ Origin From(uint8_t last) { return AddressBlock(MappedIpv4({192, 0, 2, last})); 
 
 // Guarantee 14: strangers from one address cannot take a round from others.
 TEST_F(GuardTest, ABlockTakesItsShareOfTheSlotsAndNoMore) {
-  Deployment small({.plan = {.stage_limit_s = 100, .max_slots = 40, .block_percent = 25}});
+  Deployment small(
+      {.plan = {.stage_limit_s = 100, .max_slots = 40, .block_percent = 25, .group_percent = 40}});
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, small.Announce());
   Client stranger(&small, round, From(1));
   SHOAL_ASSERT_OK(stranger.Obtain(8));
@@ -984,9 +985,18 @@ TEST_F(GuardTest, ABlockTakesItsShareOfTheSlotsAndNoMore) {
     const BytesView again = stranger.secrets()[0].submission;
     SHOAL_EXPECT_OK(small.frontend().SubmitOnions(round.id(), {&again, 1}, from).status());
   }
-  Client neighbour(&small, round, From(2)), shared(&small, round);
+  Client neighbour(&small, round, From(2));
   SHOAL_EXPECT_OK(neighbour.Obtain(10));
-  SHOAL_EXPECT_OK(shared.Obtain(20));
+  // Those whom many share, too, and theirs is another one.
+  AddressRanges groups;
+  SHOAL_EXPECT_OK(groups.Add("198.51.100.0/24"));
+  const Origin group = groups.BlockOf(MappedIpv4({198, 51, 100, 1}));
+  Client many(&small, round, group), few(&small, round, group), one(&small, round, group);
+  SHOAL_EXPECT_OK(many.Obtain(15));
+  EXPECT_THAT(few.Obtain(2),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "198.51.100.0/24 has 15 of the 16 slots that one group of addresses may"));
+  SHOAL_EXPECT_OK(one.Obtain(1));
 }
 
 // Rounds whose slots a stranger takes at once, and never uses: others are in the same round, and
