@@ -46,126 +46,38 @@
 // After an interruption at any point, the same Ask goes on with the same onions, the same rows in
 // the same slots and the answers in the spool. Anything sent twice has the same bytes.
 //
+// What each step does is a file of its own: division.h, round_finder.h, query_submission.h and
+// chain_answers.h. They share held_rounds.h (whether a round can still be used), limits.h (what
+// bounds a device) and round_links.h (connections).
+//
 // Memory: up to 16 bytes for every query of the round (row, and padding's temporary arrays), and
 // some pieces of kMaxBulkBytes for every connection and thread. Answers are in the spool; those
 // of a lookup that is spread over rounds are also in memory.
 #ifndef SHOAL_SRC_CLIENT_CHAIN_CLIENT_H_
 #define SHOAL_SRC_CLIENT_CHAIN_CLIENT_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/client/answer_spool.h"
-#include "src/client/connections.h"
+#include "src/client/chain_options.h"
 #include "src/client/deployment.h"
 #include "src/client/environment.h"
-#include "src/client/exchange.h"
 #include "src/client/ledger.h"
-#include "src/client/patience.h"
 #include "src/client/row_source.h"
-#include "src/client/rows.h"
 #include "src/client/state.h"
 #include "src/client/transport.h"
-#include "src/parallel/thread_pool.h"
-#include "src/round/header.h"
 
 namespace shoal::client {
 
-inline constexpr uint32_t kDefaultPadTo = 64;
-inline constexpr uint32_t kMaxAttempts = 10;
-// The most rounds that a lookup may lose before it has sent anything in them. Each costs delta.
-inline constexpr uint32_t kMaxLostRounds = 10;
-inline constexpr uint32_t kDefaultConnections = 4;
-inline constexpr uint32_t kMaxClientConnections = 64;
-
-// What becomes of a lookup whose queries, padding included, are more than a round protects
-// together.
-enum class BeyondPhi {
-  kRefuse,      // nothing is sent (unless phi is 1, which protects no two queries together)
-  kOverRounds,  // phi queries at most in each round
-  kAcceptMore,  // all in one round
-};
-
-// The most rounds of one lookup. Their entries must fit the state.
-inline constexpr uint32_t kMaxRoundsOfLookup = 1024;
-
-// How a lookup's queries are divided over rounds. Depends on the padded number of queries alone.
-struct Division {
-  uint32_t queries = 0;
-  // In every round but the last, which has the rest.
-  uint32_t in_each = 1;
-
-  uint32_t rounds() const { return (queries + in_each - 1) / in_each; }
-  uint32_t InRound(uint32_t number) const {
-    return number + 1 < rounds() ? in_each : queries - number * in_each;
-  }
-};
-
-// What an interruption would leave behind, for people.
-struct UnderWay {
-  uint64_t round_counter = 0;
-  // Whether the queries are charged. Before, the client has only slots.
-  bool charged = false;
-  // When the round takes no more queries, at the latest, or expires.
-  uint64_t until_s = 0;
-};
-
-// What a device keeps of a round in which it has enrolled in a term: the rows that it asked for,
-// padding included, their slots, and what is left of their seeds.
-struct Enrolled {
-  const wire::SignedHeader& header;
-  std::span<const uint32_t> rows;
-  std::span<const uint32_t> slots;  // of the rows
-  // The term seeds of all parties for a slot, party 1's first, slot after slot: 32 bytes each.
-  BytesView seeds;
-};
-
-// For a device that asks once for a term (watch.h).
-struct TermOptions {
-  // The most submissions to rounds with a term at a time, attempts included: those whose terms
-  // would still last. 1 to State::kMaxEnrolments.
-  uint32_t max_enrolments = 3;
-  // Stores what the term needs, durably: called when all answers of the round are there, and before
-  // Ask returns them.
-  std::function<absl::Status(const Enrolled&)> enrolled;
-};
-
-struct ChainOptions {
-  uint32_t pad_to = kDefaultPadTo;
-  uint32_t max_attempts = 3;
-  // How long to wait for a round that takes onions, and how long to wait past a round's own times.
-  uint32_t timeout_s = 600;
-  // Connections at a time, for steps of several requests. How many are used depends only on the
-  // number of queries.
-  uint32_t connections = kDefaultConnections;
-  // Bytes of arrays in one request or response; of a round's onions, when they are cut.
-  size_t piece_bytes = kMaxBulkBytes;
-  BeyondPhi beyond_phi = BeyondPhi::kRefuse;
-  // The most that everything in the ledger may reveal together: no submission takes its epsilon
-  // above this, at the deployment's delta, (1 + idle rounds)-fold (Ledger::Grown). No limit if it
-  // is not set.
-  std::optional<double> max_epsilon = {};
-  // If set, only rounds with a term are entered, and a lookup goes into one of them. Otherwise
-  // rounds without, of which parties keep nothing; after a minute without one, any. Slots that are
-  // held already are used by the same rule, and a round that was charged for one kind of lookup is
-  // not gone on with by the other.
-  std::optional<TermOptions> term = {};
-  // Ask calls it before anything is sent.
-  std::function<void(const Division&)> announce = {};
-  // Ask calls it whenever that changes; with nothing, if nothing is under way.
-  std::function<void(const std::optional<UnderWay>&)> under_way = {};
-  // Whether to wait while the frontend does not answer. If not, requests are made six times.
-  bool waits = true;
-};
+struct ChainCall;  // chain_call.h
+class RoundLinks;  // round_links.h
 
 // Thread-compatible. Calls block.
 class ChainClient final : public RowSource {
@@ -233,127 +145,17 @@ class ChainClient final : public RowSource {
   absl::StatusOr<std::unique_ptr<AnswerSpool>> OpenSpool(const HeldRound& held);
 
  private:
-  // The answers of one round, and of several.
-  class Answers;
-  class AnswersOfRounds;
-  // The way to a machine of the frontend.
-  struct Way;
-  // What one round carries of a lookup.
-  struct Portion {
-    // Rising. Of a lookup that is spread over rounds, `queries` of its rows and of its padding.
-    std::span<const uint32_t> rows;
-    uint32_t queries = 0;              // the number of `rows`, and padding
-    std::span<const uint32_t> lookup;  // all rows of the lookup, rising
-    uint32_t number = 0;
-    uint32_t parts = 1;
-  };
-
   ChainClient(const Deployment* deployment, ChainOptions options, Transport* transport,
               StateStore* store, Environment environment);
-  uint32_t machines() const { return deployment_->roster().party(1).machines; }
 
-  absl::StatusOr<round::Round> VerifyRound(const wire::SignedHeader& header) const;
-  absl::StatusOr<HeldRound*> FindHeld(const Digest& round_id);
-  // `refusal`: why the round takes no more, in the frontend's words.
-  absl::StatusOr<bool> TryObtain(const wire::RoundInfo& info, uint32_t slots, Digest& round_id,
-                                 std::string& refusal);
-  absl::StatusOr<Digest> ObtainNew(uint32_t slots, bool only_new_rounds);
-  // Stores a master seed, if the round is new, and how the onions up to number `slots` are cut.
-  absl::StatusOr<HeldRound*> PrepareOnions(const round::Round& round,
-                                           const wire::SignedHeader& header, uint32_t slots);
-  absl::Status DropUnusable();
-  // Takes the signed time from the rounds that are listed.
-  absl::Status LearnTime();
-  // CheckAttempts and CheckEnrolments, with the signed time learnt anew before either is final.
-  absl::Status CheckCaps(const absl::Status& last);
-  Digest WantedDigest(const HeldRound& held, const Portion& part) const;
-  // Whether queries for exactly this part, of a lookup of this kind, are already charged in `held`.
-  bool IsFor(const HeldRound& held, const Portion& part) const;
-  // A round of which that is true.
-  std::optional<Digest> FindBegun(const Portion& part);
-  // When a term that this round begins may last until: what its enrolment is remembered for.
-  uint64_t EnrolmentLasts(const wire::RoundHeader& header) const;
-  // Whether slots that are held in the round may take queries of this client, which has waited for
-  // a round since `begun_s`: the rule of TermSuits, for slots that were taken earlier.
-  bool Suits(const HeldRound& held, uint64_t begun_s) const;
-  // A round with as many slots that suit and carry no rows yet.
-  absl::StatusOr<std::optional<Digest>> FindUnused(uint32_t queries, uint64_t begun_s);
-  // The digest by which the state knows how a lookup of these rows is spread over rounds.
-  Digest SpreadDigest(const Division& division, std::span<const uint32_t> rows) const;
-  // The rows and their padding in the secret order in which they go to the rounds: durable.
-  absl::StatusOr<std::vector<uint32_t>> Spread(const Division& division,
-                                               std::span<const uint32_t> rows);
-  // `spread`: the rows, or Spread's, each round's made rising.
-  static std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows,
-                                      std::span<uint32_t> spread);
-  absl::StatusOr<std::unique_ptr<Answers>> AskPart(const Portion& part);
-  absl::Status SubmitPart(const Digest& round_id, const Portion& part);
-  // NewEpochError if the frontend serves a newer epoch of the table or the roster.
-  absl::Status CheckEpoch();
-  absl::StatusOr<std::unique_ptr<RowAnswers>> AskOn(const Wanted& wanted);
-  // FAILED_PRECONDITION if as many enrolments last as there may be.
-  absl::Status CheckEnrolments() const;
-  // Hands out what the term of an answered round needs.
-  absl::Status TellEnrolled(const HeldRound& held, const round::Round& round) const;
-  // ABORTED, which names `last`, if the lookup has no attempts left.
-  absl::Status CheckAttempts(const absl::Status& last);
-  // What a lookup's day is counted from. The signed time alone may be old: perhaps no header was
-  // verified since the last lookup. A device's clock that is ahead makes the day longer.
-  uint64_t TimeOfAttempt() const;
-  // The lookup's entry in the state, which the next save stores; null outside of Ask.
-  TriedLookup* Tried();
-  absl::Status GiveUp(HeldRound& held);
-  // Gives up a round in which no queries were sent, and counts it for the lookup.
-  absl::Status Lose(HeldRound& held);
-  // Gives up a round that is over, or counts it as lost if nothing was sent in it. ABORTED, so that
-  // Ask goes on in another one; `why` is the end of a sentence whose subject is the round.
-  absl::Status Leave(HeldRound& held, absl::string_view why);
-  // As VerifyRound, for a round that was valid before; errors of Leave.
-  absl::StatusOr<round::Round> VerifyHeld(HeldRound& held);
-  // What to return after a request to the round has failed: as Leave if the round is over. Gives
-  // the round up, unless the same bytes can still be sent later.
-  absl::Status AfterFailure(HeldRound& held, const absl::Status& failed);
-  // The way to the machine of a round; null if that has none. `other` takes the next one in its
-  // place. INVALID_ARGUMENT if the roster has no such address.
-  absl::StatusOr<Way*> WayOf(const HeldRound& held, uint32_t other = 0);
-  absl::StatusOr<wire::RoundState> StateOf(HeldRound& held);
-  absl::StatusOr<wire::RoundState> WaitFor(HeldRound& held, wire::RoundState state,
-                                           uint64_t deadline_s);
-  // Makes a call of the round, again while its machine does not answer and the round lives.
-  // `obtains`: the call sends onions.
-  template <typename Call>
-  auto AtMachine(HeldRound& held, const Call& call, bool obtains = false) -> decltype(call());
-  // What to do when the machine of a round did not answer, with `silence`: OK once it may be asked
-  // again, `silence` if the client does not wait. Errors of Leave.
-  absl::Status AfterSilence(HeldRound& held, const absl::Status& silence, bool obtains);
-  // Waits from now on until the round expires, or for a round until `deadline_s`.
-  void WaitForRound(const HeldRound& held);
-  void WaitForAnyRound(uint64_t deadline_s);
-  // Tells ChainOptions::under_way about the round; null: nothing is under way.
-  void Show(const HeldRound* held) const;
-  uint32_t Padded(size_t rows) const {
-    return PaddedCount(rows, options_.pad_to, deployment_->manifest().rows());
-  }
-
-  // Calls work(exchange, first, count) over [0, total) in pieces, over several connections to the
-  // round's machine if there are several pieces. Begins no more pieces after an error.
-  absl::Status ForPieces(
-      const HeldRound& held, size_t total, size_t piece,
-      const std::function<absl::Status(Exchange&, size_t first, size_t count)>& work);
+  ChainCall NewCall(std::optional<Digest> lookup = {});
 
   const Deployment* deployment_;
   const ChainOptions options_;
   StateStore* const store_;
   const Environment environment_;
-  Transport* const transport_;
-  Patience patience_;
-  Exchange exchange_;
-  Connections connections_;
-  std::map<uint32_t, std::unique_ptr<Way>> ways_;  // by machine; made when needed
-  Traffic past_;                                   // of ways of earlier rosters
-  std::unique_ptr<ThreadPool> lanes_;  // a thread for each connection but one; made when needed
+  const std::unique_ptr<RoundLinks> links_;
   pir::Costs costs_;
-  std::optional<Digest> lookup_;  // Wanted::lookup of the present Ask
 };
 
 }  // namespace shoal::client

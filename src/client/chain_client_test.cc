@@ -1098,6 +1098,36 @@ TEST_F(ClientTest, AnErrorThatSaysAbortedIsNoReasonToAskAgain) {
   }
 }
 
+// A disk's error may have any code (ESTALE is ABORTED): it is not taken for a round that was left.
+TEST_F(ClientTest, ADiskErrorThatSaysAbortedIsNoReasonToAskAgain) {
+  Start();
+  for (int i = 0; i < 3; ++i) frontend_->OpenRound();
+  auto client = Open();
+  store_.fail = absl::AbortedError("stale file handle");
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kAborted, "stale file handle"));
+  EXPECT_EQ(store_.state().rounds.size(), 1u) << "no other round was entered";
+}
+
+// A disk that is full once the slots have come is not taken for a round without room.
+TEST_F(ClientTest, AFullDiskUnderTheSlotsIsNoRefusal) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  frontend_->after = [&](const std::string& name) {
+    if (name == "SubmitOnions") store_.fail = absl::ResourceExhaustedError("disk full");
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  EXPECT_EQ(SentCount("SubmitQueries"), 0u);
+  // Its slots are used once there is room.
+  store_.fail = absl::OkStatus();
+  frontend_->after = nullptr;
+  SHOAL_EXPECT_OK(client->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(SentCount("SubmitOnions"), 1u);
+}
+
 TEST_F(ClientTest, ARoundThatClosedTooEarlyIsNotChargedAndAnotherOneTaken) {
   Start();
   frontend_->OpenRound();

@@ -254,7 +254,7 @@ class PracticeOffline {
     });
   }
 
-  // Runs the stage once, as Party::Intake and Party::Offline do.
+  // Runs the stage once, as ListIntake and OpenRound::Offline do.
   void Run() {
     FreshPlace place(pool_);
     ContentMac::Stream digest(party_.mac);

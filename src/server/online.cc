@@ -1,7 +1,6 @@
 #include "src/server/online.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -11,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/server/checked_output.h"
 #include "src/server/offline.h"
 #include "src/sharing/batch.h"
 
@@ -40,12 +39,6 @@ absl::Status CheckPositions(const OnlineMaterial& material, const wire::QueryBat
         "query batch: position ", queries.positions.back(), " of ", material.positions));
   }
   return absl::OkStatus();
-}
-
-// Prefetches the first cache lines of bytes that will be read soon. The processor fetches the rest
-// itself.
-void Ahead(const uint8_t* bytes, size_t size) {
-  for (size_t at = 0; at < std::min<size_t>(size, 256); at += 64) __builtin_prefetch(bytes + at);
 }
 
 // Hands out the answers to a batch of queries, under this party's masks and tags, piece by piece.
@@ -109,14 +102,11 @@ class MaskedAnswers : public Source {
                                            context.tag_covers(), answers)
             : sharing::MaskAnswers(material.seeds.data(), positions, context.round_id,
                                    answer_bytes_, context.tag_covers(), answers);
-    for (size_t i = 0; i < positions.size(); ++i) {
-      if (!material.dead(positions[i])) continue;
-      uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
-      // The same for any number of machines.
-      StoreLe(nonce, uint64_t{material.first_position} + positions[i]);
-      crypto_stream_chacha20(answers.data() + i * tagged_bytes_, tagged_bytes_, nonce,
-                             keys.secrets->DeadAnswerKey().data());
-    }
+    FillDeadAnswers(
+        tagged_bytes_, keys.secrets->DeadAnswerKey().data(), answers,
+        [&](size_t i) { return material.dead(positions[i]); },
+        // The same for any number of machines.
+        [&](size_t i) { return uint64_t{material.first_position} + positions[i]; });
     return masked;
   }
 
@@ -140,32 +130,16 @@ class BackendAnswers final : public MaskedAnswers<ByteSource> {
         std::min(count_ - given_, std::max<size_t>(1, PieceBytes(pool_) / tagged_bytes_));
     piece_.resize(count * tagged_bytes_);
     Make(*keys, piece_, [&](size_t at, MutableBytes answers) {
-      const size_t n = answers.size() / tagged_bytes_;
-      const auto row_of = [&](size_t i) {
+      CopyRows(answer_bytes_, tagged_bytes_, answers, [&](size_t i) {
         const uint64_t row =
             sharing::Advance(material.shares[queries.positions[at + i]], queries.tallies[at + i]);
         return row < table_.rows ? table_.bytes.data() + row * answer_bytes_ : no_row_.data();
-      };
-      // Rows are spread all over the table, so they are prefetched some queries ahead.
-      std::array<const uint8_t*, kAhead> rows;
-      for (size_t i = 0; i < std::min(n, kAhead); ++i) {
-        rows[i] = row_of(i);
-        Ahead(rows[i], answer_bytes_);
-      }
-      for (size_t i = 0; i < n; ++i) {
-        const uint8_t* const row = rows[i % kAhead];
-        if (i + kAhead < n) {
-          rows[i % kAhead] = row_of(i + kAhead);
-          Ahead(rows[i % kAhead], answer_bytes_);
-        }
-        std::copy_n(row, answer_bytes_, answers.data() + i * tagged_bytes_);
-      }
+      });
     });
     return BytesView(piece_);
   }
 
  private:
-  static constexpr size_t kAhead = 16;
   const AnswerTable table_;  // whose bytes the keys hold
   const Bytes no_row_;       // zeros, for queries that name no row
   SecretVector<uint8_t> piece_;

@@ -30,7 +30,6 @@
 #include <memory>
 #include <set>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -51,11 +50,11 @@
 #include "src/round/live_rounds.h"
 #include "src/server/journal.h"
 #include "src/server/offline.h"
-#include "src/server/online.h"
 #include "src/server/part_streams.h"
 #include "src/server/round_context.h"
 #include "src/server/round_stage.h"
 #include "src/server/slices.h"
+#include "src/server/stage_input.h"
 #include "src/server/table_epoch.h"
 #include "src/sharing/sharing.h"
 #include "src/wire/client.pb.h"
@@ -63,10 +62,9 @@
 
 namespace shoal::server {
 
+class OpenRound;
+struct RoundServices;
 class Terms;
-
-// A round id from a message. INVALID_ARGUMENT unless it has 32 bytes.
-absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes);
 
 // A draft that is not completed within this time is dropped.
 inline constexpr uint64_t kDraftLifetimeS = 120;
@@ -77,13 +75,6 @@ inline constexpr uint64_t kUnheardLimitS = 60;
 
 // Earlier epochs of the table that a machine keeps because its head has no newer one.
 inline constexpr size_t kMostKept = 8;
-
-// A try of a stage, on which the machines of a party of several agree before they begin. Not looked
-// at otherwise.
-struct StageTry {
-  uint64_t attempt = 0;  // rises with every try of the party's rounds
-  uint64_t records = 0;  // of the whole list or batch; not looked at at party 1
-};
 
 // What the others need to open a round.
 struct RoundOpening {
@@ -150,6 +141,8 @@ class Party {
   static absl::StatusOr<std::unique_ptr<Party>> CreateOther(Options options, RandomSource* random,
                                                             const Clock* clock,
                                                             Resources resources);
+
+  ~Party();
 
   const roster::Roster& roster() const { return options_.roster; }
   uint32_t rank() const { return options_.machines.rank; }
@@ -230,7 +223,7 @@ class Party {
 
   // The input of the offline stage while it arrives: opened piece by piece, committed to when
   // complete. A round has at most one living Intake.
-  class Intake;
+  using Intake = ListIntake;
   // Begins an input of `bytes` bytes of onions. If another one is on its way in, that one is given
   // up. UNAUTHENTICATED unless the header is signed by all and is the one that this party signed;
   // INVALID_ARGUMENT if `bytes` is not the length of a list for this party; FAILED_PRECONDITION
@@ -280,9 +273,7 @@ class Party {
   // round, or while a source lives that a repeated call of Offline returned.
   void ListPassedOn(const Digest& round_id);
 
-  // A batch of queries that comes in: its encoding, or, at one of several machines to which it came
-  // in parts, the batch itself.
-  using QueriesIn = std::variant<BytesView, wire::QueryBatch>;
+  using QueriesIn = server::QueriesIn;
   // At every party but the backend: takes encoded queries and returns those for the next party.
   // Then erases the noise queries and the shares. The same queries get the same bytes, which are
   // kept.
@@ -348,16 +339,7 @@ class Party {
   std::vector<wire::StageReport> Reports(const Digest& round_id) const;
 
  private:
-  struct OpenRound;
   using RoundPointer = std::shared_ptr<OpenRound>;
-  struct RoundKeys;
-  using KeysPointer = std::shared_ptr<const RoundKeys>;
-  using OfflineSecretsPointer = std::shared_ptr<const OfflineSecrets>;
-
-  class Outgoing;
-  class OutgoingAnswers;
-  class Working;
-  struct IntakeWork;
 
   Party(Options options, std::shared_ptr<const TableEpoch> table, const signature::SecretKey* key,
         Journal* journal, RandomSource* random, const Clock* clock, Resources resources);
@@ -371,10 +353,6 @@ class Party {
                                                       const StageTry& stage);
   absl::StatusOr<std::unique_ptr<ByteSource>> OfflineFrom(
       absl::StatusOr<std::shared_ptr<Intake>> begun, ByteSource& list);
-  // Answers, with the error that all machines return, if it is one, in `agreed`.
-  absl::StatusOr<std::unique_ptr<AnswerSource>> AnswersOf(const RoundPointer& open,
-                                                          PartedSource& answers,
-                                                          absl::Status& agreed);
   absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
   // FAILED_PRECONDITION unless `epoch` is the newest one.
   absl::Status CheckNewest(const TableEpoch& epoch) const ABSL_LOCKS_EXCLUDED(table_mutex_);
@@ -383,17 +361,16 @@ class Party {
   // Ends every round and draft for which `why` returns a reason.
   void EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // The signatures of the parties after this one.
+  absl::StatusOr<std::vector<signature::Signature>> SignaturesOf(
+      const wire::SignedHeader& from_next) const;
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
   // The same with the onion keys of the later parties, of a complete header.
   absl::StatusOr<RoundContext> MakeWholeContext(const wire::RoundHeader& header,
                                                 const Digest& round_id) const;
-  // Ends a round of several machines after an error that they have not agreed about, at all of
-  // them. Returns the error as the callers' callers get it. At a party of one machine, nothing but
-  // that error.
+  // RoundServices::break_off.
   absl::Status Break(OpenRound& open, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EndInJournal(RoundCounter counter) const;
-  // For a stage of a round, which gives up when the round ends.
-  Resources ResourcesFor(const OpenRound& open) const;
 
   const Options options_;                  // without the table
   const signature::SecretKey* const key_;  // null at a machine that is not the head
@@ -401,6 +378,7 @@ class Party {
   RandomSource* const random_;
   const Clock* const clock_;
   const Resources resources_;
+  const std::unique_ptr<const RoundServices> services_;
   const noise::Distribution noise_;
 
   Mutex take_mutex_;  // held by TakeEpoch, while the journal writes too
@@ -425,33 +403,6 @@ class Party {
   std::set<RoundCounter> unwritten_ ABSL_GUARDED_BY(mutex_);  // ended, but not yet in the journal
   uint64_t heard_s_ ABSL_GUARDED_BY(mutex_) = 0;              // on the steady clock: the last list
   uint32_t opened_ ABSL_GUARDED_BY(mutex_) = 0;               // rounds of several machines
-};
-
-// Thread-compatible. The round may end at any time.
-class Party::Intake {
- public:
-  ~Intake();
-  Intake(const Intake&) = delete;
-  Intake& operator=(const Intake&) = delete;
-
-  // FAILED_PRECONDITION once the round has ended; INVALID_ARGUMENT beyond the announced end.
-  absl::Status Take(BytesView piece);
-  uint64_t attempt() const { return stage_.attempt; }
-
- private:
-  friend class Party;
-  Intake(const Party* party, RoundPointer open, StageTry stage, std::unique_ptr<IntakeWork> work);
-  // Takes out the keys and what they have opened; null if they were taken before. The round's end,
-  // and a list that comes anew, take and drop them, however slowly the neighbour sends the rest.
-  std::unique_ptr<IntakeWork> TakeWork();
-  // INVALID_ARGUMENT if not everything has come; OK if the work was taken.
-  absl::Status CheckWhole();
-
-  const Party* const party_;
-  const RoundPointer open_;
-  const StageTry stage_;
-  Mutex mutex_;  // held while a piece is opened
-  std::unique_ptr<IntakeWork> work_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::server

@@ -1,5 +1,7 @@
 #include "src/server/round_context.h"
 
+#include <algorithm>
+
 #include "src/base/hash.h"
 
 namespace shoal::server {
@@ -11,6 +13,13 @@ Seed KeyOf(const Seed& root, absl::string_view domain) {
 }
 
 }  // namespace
+
+absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
+  Digest id;
+  if (bytes.size() != id.size()) return absl::InvalidArgumentError("a round id has 32 bytes");
+  std::ranges::copy(AsBytes(bytes), id.begin());
+  return id;
+}
 
 OfflineSecrets::OfflineSecrets(const Seed& root)
     : onion_(KeyOf(root, "shoal onion key v1")),

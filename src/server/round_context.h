@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
@@ -20,6 +22,9 @@
 #include "src/storage/spool.h"
 
 namespace shoal::server {
+
+// A round id from a message. INVALID_ARGUMENT unless it has 32 bytes.
+absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes);
 
 // What stages work with; pool and spools are those of all rounds of a party. All must outlive the
 // objects that use them.

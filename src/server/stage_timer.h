@@ -1,9 +1,14 @@
-// Measures what a stage of a round costs.
+// Measures and reports what a stage of a round costs.
 #ifndef SHOAL_SRC_SERVER_STAGE_TIMER_H_
 #define SHOAL_SRC_SERVER_STAGE_TIMER_H_
 
+#include <string>
+
+#include "absl/strings/string_view.h"
 #include "src/base/stopwatch.h"
+#include "src/base/tagged.h"
 #include "src/wire/client.pb.h"
+#include "src/wire/visible.h"
 
 namespace shoal::server {
 
@@ -21,6 +26,19 @@ class StageTimer {
   const Stopwatch wall_;
   const CpuMeter cpu_;
 };
+
+inline wire::StageReport ReportOf(PartyNumber party, absl::string_view stage) {
+  wire::StageReport report;
+  report.set_party(party.value());
+  report.set_stage(std::string(stage));
+  return report;
+}
+
+// Rounds times to what others may see of them.
+inline void MakeVisible(wire::StageReport& report) {
+  report.set_seconds(wire::VisibleSeconds(report.seconds()));
+  report.set_cpu_seconds(wire::VisibleSeconds(report.cpu_seconds()));
+}
 
 }  // namespace shoal::server
 

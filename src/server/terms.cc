@@ -19,6 +19,7 @@
 #include "src/parallel/content_mac.h"
 #include "src/round/header.h"
 #include "src/server/answer_sieve.h"
+#include "src/server/checked_output.h"
 #include "src/server/record_cutter.h"
 #include "src/server/sealed_file.h"
 #include "src/server/stage_timer.h"
@@ -26,7 +27,6 @@
 #include "src/sharing/batch.h"
 #include "src/shuffle/scatter.h"
 #include "src/storage/file.h"
-#include "src/wire/visible.h"
 
 namespace shoal::server {
 namespace {
@@ -159,12 +159,6 @@ bool IsDead(const TermSeedBytes& seed) {
   return any == 0;
 }
 
-// Prefetches the first cache lines of bytes that will be read soon. The processor fetches the rest
-// itself.
-void Ahead(const uint8_t* bytes, size_t size) {
-  for (size_t at = 0; at < std::min<size_t>(size, 256); at += 64) __builtin_prefetch(bytes + at);
-}
-
 // The numbers from 0 on, as the batch kernels want positions.
 std::span<const uint32_t> Numbers(std::vector<uint32_t>& numbers, size_t count) {
   const size_t had = numbers.size();
@@ -180,12 +174,14 @@ std::span<const uint32_t> Numbers(std::vector<uint32_t>& numbers, size_t count) 
 
 // Masks and tags answers as they are read, digests them, and commits to them before the last piece
 // leaves.
-class Terms::Outgoing : public RefreshAnswers {
+class Terms::Outgoing : public CheckedOutput<RefreshAnswers> {
  public:
   Outgoing(const Terms* terms, TermPointer term, uint64_t generation,
            std::shared_ptr<SealedFile> data, wire::RefreshHeader header,
            std::vector<round::RefreshTag> tags, wire::StageReport report)
-      : terms_(terms),
+      : CheckedOutput(term->id, term->arrays.positions * round::TaggedAnswerBytes(term->header),
+                      std::move(report), terms->resources_),
+        terms_(terms),
         term_(std::move(term)),
         generation_(generation),
         header_(std::move(header)),
@@ -194,44 +190,13 @@ class Terms::Outgoing : public RefreshAnswers {
         seeds_(std::move(data), term_->arrays.seeds_at(0), term_->arrays.positions),
         mac_(term_->output_key.view(), "shoal refresh output v1",
              ChunkAnswers(tagged_bytes()) * tagged_bytes()),
-        digest_(mac_),
-        report_(std::move(report)) {
+        digest_(mac_) {
     dead_key_ = SeedOf(
         Transcript("shoal refresh dead answers v1", term_->dead_key.view()).Blob(masks_).Finish());
-    report_.set_bytes_out(size());
   }
 
-  uint64_t size() const override { return term_->arrays.positions * tagged_bytes(); }
   const std::vector<round::RefreshTag>& tags() const override { return tags_; }
-
-  absl::StatusOr<BytesView> Next() override {
-    if (given_ == size()) return BytesView();
-    SHOAL_RETURN_IF_ERROR(term_->CheckGeneration(generation_));
-    if (const auto* const hook = terms_->resources_.making_piece) (*hook)(term_->id);
-    const StageTimer timer;
-    SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, Piece());
-    const size_t count = piece.size() / tagged_bytes();
-    SHOAL_ASSIGN_OR_RETURN(const std::span<const TermSeedBytes> seeds, seeds_.Next(count, pool()));
-    const std::span<const uint32_t> numbers = Numbers(numbers_, ChunkAnswers(tagged_bytes()));
-    // Ranges are whole answers, as pieces and chunks are.
-    digest_.UpdateMade(piece, pool(), [&](size_t begin, size_t end) {
-      const size_t first = begin / tagged_bytes();
-      const MutableBytes answers = piece.subspan(begin, end - begin);
-      Fill(first, answers);
-      Mask(given() + first, seeds.subspan(first, answers.size() / tagged_bytes()), numbers,
-           answers);
-    });
-    given_ += piece.size();
-    if (given_ == size()) {
-      SHOAL_RETURN_IF_ERROR(terms_->journal_->CommitEpoch(term_->Subject("output"),
-                                                          header_.number(), digest_.Finish()));
-    }
-    // The term may have ended, or its refresh begun again, while the piece was made.
-    SHOAL_RETURN_IF_ERROR(term_->CheckGeneration(generation_));
-    timer.AddTo(report_);
-    if (given_ == size()) Report();
-    return BytesView(piece);
-  }
+  absl::Status CheckCurrent() const override { return term_->CheckGeneration(generation_); }
 
  protected:
   // Room for the next answers, at least one, or themselves as they came.
@@ -241,17 +206,37 @@ class Terms::Outgoing : public RefreshAnswers {
   size_t answer_bytes() const { return term_->header.answer_bytes(); }
   // Of an answer with its tag, as it comes in, lies and goes out.
   size_t tagged_bytes() const { return sharing::TaggedBytes(answer_bytes()); }
-  uint64_t given() const { return given_ / tagged_bytes(); }
+  uint64_t answers_given() const { return given() / tagged_bytes(); }
   const Term& term() const { return *term_; }
   ThreadPool& pool() const { return *terms_->resources_.pool; }
 
  private:
-  void Report() {
-    report_.set_seconds(wire::VisibleSeconds(report_.seconds()));
-    report_.set_cpu_seconds(wire::VisibleSeconds(report_.cpu_seconds()));
-    if (terms_->options_.stage_done) terms_->options_.stage_done(report_);
+  absl::StatusOr<BytesView> Make() override {
+    SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, Piece());
+    const size_t count = piece.size() / tagged_bytes();
+    SHOAL_ASSIGN_OR_RETURN(const std::span<const TermSeedBytes> seeds, seeds_.Next(count, pool()));
+    const std::span<const uint32_t> numbers = Numbers(numbers_, ChunkAnswers(tagged_bytes()));
+    // Ranges are whole answers, as pieces and chunks are.
+    digest_.UpdateMade(piece, pool(), [&](size_t begin, size_t end) {
+      const size_t first = begin / tagged_bytes();
+      const MutableBytes answers = piece.subspan(begin, end - begin);
+      Fill(first, answers);
+      Mask(answers_given() + first, seeds.subspan(first, answers.size() / tagged_bytes()), numbers,
+           answers);
+    });
+    if (given() + piece.size() == size()) {
+      SHOAL_RETURN_IF_ERROR(terms_->journal_->CommitEpoch(term_->Subject("output"),
+                                                          header_.number(), digest_.Finish()));
+    }
+    return BytesView(piece);
+  }
+  absl::Status AllTaken() override {
+    SHOAL_RETURN_IF_ERROR(CheckCurrent());
+    MakeVisible(mutable_report());
+    if (terms_->options_.stage_done) terms_->options_.stage_done(report());
     const MutexLock lock(term_->mutex);
-    term_->report = report_;
+    term_->report = report();
+    return absl::OkStatus();
   }
   // Masks and tags them. `first`: the number of the first of the answers among all.
   void Mask(uint64_t first, std::span<const TermSeedBytes> seeds, std::span<const uint32_t> numbers,
@@ -260,13 +245,9 @@ class Terms::Outgoing : public RefreshAnswers {
         sharing::MaskAnswers(seeds.front().data(), numbers.first(seeds.size()), masks_,
                              answer_bytes(), sharing::TagCoversAt(term_->arrays.backend), answers);
     SHOAL_CHECK(masked * tagged_bytes() == answers.size());
-    for (size_t i = 0; i < seeds.size(); ++i) {
-      if (!IsDead(seeds[i])) continue;
-      uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
-      StoreLe(nonce, first + i);
-      crypto_stream_chacha20(answers.data() + i * tagged_bytes(), tagged_bytes(), nonce,
-                             dead_key_.data());
-    }
+    FillDeadAnswers(
+        tagged_bytes(), dead_key_.data(), answers, [&](size_t i) { return IsDead(seeds[i]); },
+        [&](size_t i) { return first + i; });
   }
 
   const Terms* const terms_;
@@ -279,21 +260,8 @@ class Terms::Outgoing : public RefreshAnswers {
   ArrayReader<TermSeedBytes> seeds_;
   const ContentMac mac_;
   ContentMac::Stream digest_;
-  wire::StageReport report_;
   std::vector<uint32_t> numbers_;
-  uint64_t given_ = 0;  // bytes
 };
-
-namespace {
-
-wire::StageReport ReportOf(PartyNumber party) {
-  wire::StageReport report;
-  report.set_party(party.value());
-  report.set_stage("refresh");
-  return report;
-}
-
-}  // namespace
 
 // At the backend: the rows of the table.
 class Terms::FromTable final : public Terms::Outgoing {
@@ -311,24 +279,18 @@ class Terms::FromTable final : public Terms::Outgoing {
  private:
   absl::StatusOr<MutableBytes> Piece() override {
     const size_t count =
-        std::min<uint64_t>(term().arrays.positions - given(), PieceAnswers(tagged_bytes()));
+        std::min<uint64_t>(term().arrays.positions - answers_given(), PieceAnswers(tagged_bytes()));
     SHOAL_ASSIGN_OR_RETURN(piece_rows_, rows_.Next(count, pool()));
     piece_.resize(count * tagged_bytes());
     return MutableBytes(piece_);
   }
 
   void Fill(size_t first, MutableBytes answers) const override {
-    const size_t bytes = answer_bytes(), count = answers.size() / tagged_bytes();
-    const auto row_of = [&](size_t i) {
+    CopyRows(answer_bytes(), tagged_bytes(), answers, [&](size_t i) {
       const uint32_t row = piece_rows_[first + i];
-      return row < table_->answers.rows ? table_->answers.bytes.data() + row * bytes
+      return row < table_->answers.rows ? table_->answers.bytes.data() + row * answer_bytes()
                                         : no_row_.data();
-    };
-    constexpr size_t kAhead = 16;  // rows are all over the table
-    for (size_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) Ahead(row_of(i + kAhead), bytes);
-      std::copy_n(row_of(i), bytes, answers.data() + i * tagged_bytes());
-    }
+    });
   }
 
   const std::shared_ptr<const TableEpoch> table_;
@@ -594,9 +556,7 @@ absl::Status Terms::Keep(const TermMaterial& from) {
 }
 
 absl::StatusOr<Terms::TermPointer> Terms::FindTerm(absl::string_view round_id) const {
-  Digest id;
-  if (round_id.size() != id.size()) return absl::InvalidArgumentError("a round id has 32 bytes");
-  std::ranges::copy(AsBytes(round_id), id.begin());
+  SHOAL_ASSIGN_OR_RETURN(const Digest id, ParseRoundId(round_id));
   const MutexLock lock(mutex_);
   const auto found = terms_.find(id);
   if (found != terms_.end()) return found->second;
@@ -742,7 +702,7 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Answer(
   SHOAL_CHECK(term->arrays.backend);
   SHOAL_ASSIGN_OR_RETURN(auto table, TableOf(*term, header));
   SHOAL_ASSIGN_OR_RETURN(const uint64_t generation, BeginRefresh(*term));
-  wire::StageReport report = ReportOf(options_.number);
+  wire::StageReport report = ReportOf(options_.number, "refresh");
   const StageTimer timer;
   SHOAL_ASSIGN_OR_RETURN(auto data, term->Data());
   const Digest input = TableContent(table);
@@ -778,7 +738,7 @@ absl::StatusOr<std::unique_ptr<RefreshAnswers>> Terms::Return(
                                                    " bytes each were asked"));
   }
   SHOAL_ASSIGN_OR_RETURN(const uint64_t generation, BeginRefresh(*term));
-  wire::StageReport report = ReportOf(options_.number);
+  wire::StageReport report = ReportOf(options_.number, "refresh");
   report.set_bytes_in(answers.size());
   report.set_positions_in(arrays.forwarded);
   report.set_positions_out(arrays.positions);
