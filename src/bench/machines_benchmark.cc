@@ -61,6 +61,8 @@
 #include "src/sharing/batch.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
+#include "src/shoald/peer_link.h"
+#include "src/shoald/tls_calls.h"
 #include "src/signature/bls.h"
 #include "src/storage/arena.h"
 #include "src/storage/page_buffer.h"
@@ -528,7 +530,7 @@ class Backends {
 };
 
 // Sends what stands for a machine's run of the list of onions.
-absl::Status SendList(const wire::SignedHeader& header, shoald::RemoteLink& link, uint64_t next,
+absl::Status SendList(const wire::SignedHeader& header, shoald::PeerLink& link, uint64_t next,
                       const Machine& machine, const Machines& all) {
   const OnlineMaterial& material = machine.material;
   auto onions =
@@ -540,7 +542,7 @@ absl::Status SendList(const wire::SignedHeader& header, shoald::RemoteLink& link
 }
 
 // The online stage of a machine of party 1.
-absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::RemoteLink& link,
+absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::PeerLink& link,
                          const Digest& round_id, uint64_t next, BytesView encoded, Machine& machine,
                          Machines& all) {
   const RoundContext& context = round.context(1);
@@ -678,14 +680,16 @@ int MeasureOnline(const Sizes& sizes) {
                           *back[rank], *lenders[rank]);
         });
     const roster::Party to = backends.party(random);
-    std::vector<std::unique_ptr<shoald::RemoteLink>> links;
+    std::vector<std::unique_ptr<shoald::PeerLink>> links;
     for (const auto& machine : front) {
-      links.push_back(std::make_unique<shoald::RemoteLink>(
-          to, &backends.senders(),
-          [&](const Digest&) -> absl::StatusOr<uint64_t> {
-            return sharing::TaggedBytes(answer_bytes);
-          },
-          std::chrono::hours(1), 0, &machine->spools));
+      links.push_back(std::make_unique<shoald::PeerLink>(
+          std::make_unique<shoald::TlsCalls>(to, backends.senders()),
+          shoald::PeerLink::Options{.machines = to.machines,
+                                    .answer_bytes = [&](const Digest&) -> absl::StatusOr<uint64_t> {
+                                      return sharing::TaggedBytes(answer_bytes);
+                                    },
+                                    .stage_limit = std::chrono::hours(1),
+                                    .spools = &machine->spools}));
     }
     // The connections are made in a round's offline stage, by the list.
     const wire::SignedHeader header;

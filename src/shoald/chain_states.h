@@ -34,7 +34,7 @@ class ChainStates {
     uint32_t parties;
     // What this party says of itself, with clock_offset_s 0.
     std::function<wire::PartyState()> self;
-    // Asks the next party (RemoteLink::States); null at the backend.
+    // Asks the next party (PeerLink::States); null at the backend.
     std::function<absl::StatusOr<wire::PartyStatesResponse>(const wire::PartyStatesRequest&)> next;
     const Clock* clock;
   };

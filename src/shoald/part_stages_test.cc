@@ -1,5 +1,5 @@
 // Lists that pass between parties of any numbers of machines, over TLS connections: the machines of
-// the first party call RemoteLink, those of the second are served by PeerService.
+// the first party call PeerLink, those of the second are served by PeerService.
 #include "src/shoald/part_stages.h"
 
 #include <algorithm>
@@ -22,6 +22,8 @@
 #include "src/round/header.h"
 #include "src/server/testing/deployment.h"
 #include "src/shoald/peer.h"
+#include "src/shoald/peer_link.h"
+#include "src/shoald/tls_calls.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::shoald {
@@ -177,7 +179,7 @@ wire::SignedHeader HeaderOf(uint64_t counter) {
 // The machines of a party with a list.
 class Senders {
  public:
-  using Mine = RemoteLink::Mine;
+  using Mine = PeerLink::Mine;
 
   Senders(Receivers* to, uint64_t records, const std::vector<uint64_t>& begins,
           const roster::Party& party)
@@ -185,10 +187,14 @@ class Senders {
     for (size_t i = 0; i < begins.size(); ++i) {
       const uint64_t end = i + 1 < begins.size() ? begins[i + 1] : records;
       mine_.push_back({static_cast<uint32_t>(i), 1, {records, begins[i], end - begins[i]}});
-      links_.push_back(std::make_unique<RemoteLink>(
-          party, &to->senders().tls(),
-          [](const Digest&) -> absl::StatusOr<uint64_t> { return kAnswer; }, 100s, 0,
-          to->spools()));
+      links_.push_back(std::make_unique<PeerLink>(
+          std::make_unique<TlsCalls>(party, to->senders().tls()),
+          PeerLink::Options{
+              .party = party.number,
+              .machines = party.machines,
+              .answer_bytes = [](const Digest&) -> absl::StatusOr<uint64_t> { return kAnswer; },
+              .stage_limit = 100s,
+              .spools = to->spools()}));
     }
   }
   Senders(Receivers* to, uint64_t records, const std::vector<uint64_t>& begins)
@@ -223,12 +229,12 @@ class Senders {
     for (auto& call : calls) out.push_back(call.get());
     return out;
   }
-  RemoteLink& link(size_t rank) { return *links_[rank]; }
+  PeerLink& link(size_t rank) { return *links_[rank]; }
 
  private:
   const Bytes list_;
   std::vector<Mine> mine_;
-  std::vector<std::unique_ptr<RemoteLink>> links_;
+  std::vector<std::unique_ptr<PeerLink>> links_;
 };
 
 std::vector<size_t> All(size_t count) {
@@ -364,7 +370,7 @@ TEST(PartStagesTest, ALaterTryTakesThePlaceOfAnEarlierOne) {
   auto stuck = std::async(std::launch::async, [&] { return senders.Offline(0); });
   receivers.WaitForStages(1);
   Senders again(&receivers, 100, {0, 40});
-  for (RemoteLink::Mine& mine : again.mine()) mine.attempt = 2;
+  for (PeerLink::Mine& mine : again.mine()) mine.attempt = 2;
   for (const absl::Status& done : again.OfflineOf({0, 1})) SHOAL_EXPECT_OK(done);
   EXPECT_THAT(stuck.get(), StatusIs(absl::StatusCode::kAborted, "a later try"));
   ExpectSlices(receivers, again.list());

@@ -34,6 +34,8 @@
 #include "src/shoald/machine_control.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
+#include "src/shoald/peer_link.h"
+#include "src/shoald/tls_calls.h"
 #include "src/storage/spool.h"
 #include "src/wire/query_batch.h"
 
@@ -237,7 +239,7 @@ class Chain {
     std::unique_ptr<Machines> control_machines;
     std::unique_ptr<Party> party;
     std::unique_ptr<MachineControl> control;
-    std::unique_ptr<RemoteLink> link;
+    std::unique_ptr<PeerLink> link;
     std::unique_ptr<Tap> tap;
     std::unique_ptr<server::ChainNode> node;
     std::unique_ptr<PartStages> stages;
@@ -640,9 +642,15 @@ class Chain {
           MachineControl::Options{.party = self.party.get(), .clock = &clock_, .period = 10ms});
     }
     if (!backend) {
-      self.link = std::make_unique<RemoteLink>(
-          Addresses(number + 1), &own.identity->tls(),
-          [&self](const Digest& id) { return self.party->AnswerBytes(id); }, 100s, 0, &spools_);
+      const roster::Party to = Addresses(number + 1);
+      self.link = std::make_unique<PeerLink>(
+          std::make_unique<TlsCalls>(to, own.identity->tls()),
+          PeerLink::Options{
+              .party = to.number,
+              .machines = to.machines,
+              .answer_bytes = [&self](const Digest& id) { return self.party->AnswerBytes(id); },
+              .stage_limit = 100s,
+              .spools = &spools_});
       self.tap = std::make_unique<Tap>(self.link.get(), rank, &self.sent, &own.breaks);
     }
     self.node = std::make_unique<server::ChainNode>(self.party.get(), self.tap.get());

@@ -1,4 +1,4 @@
-// The chain over TLS: calls to the next party, and calls from the previous one.
+// Calls from the party before this one (those to the next party: peer_link.h).
 #ifndef SHOAL_SRC_SHOALD_PEER_H_
 #define SHOAL_SRC_SHOALD_PEER_H_
 
@@ -6,137 +6,20 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
 
 #include "src/base/check.h"
 #include "src/base/stopwatch.h"
-#include "src/net/connection.h"
 #include "src/net/server.h"
-#include "src/parallel/mutex.h"
 #include "src/parallel/task_group.h"
-#include "src/roster/party_keys.h"
 #include "src/server/chain.h"
 #include "src/server/slices.h"
-#include "src/server/terms.h"
 #include "src/shoald/chain_states.h"
-#include "src/shoald/kept_connections.h"
 #include "src/shoald/part_stages.h"
-#include "src/shoald/run_calls.h"
 #include "src/storage/spool.h"
 #include "src/wire/peer.pb.h"
 
 namespace shoal::shoald {
-
-// The answers of a refresh, as they come from the next party.
-class RemoteRefresh final : public server::RefreshAnswers {
- public:
-  RemoteRefresh(std::unique_ptr<ByteSource> bulk, std::vector<round::RefreshTag> tags)
-      : bulk_(std::move(bulk)), tags_(std::move(tags)) {}
-  uint64_t size() const override { return bulk_->size(); }
-  absl::StatusOr<BytesView> Next() override { return bulk_->Next(); }
-  const std::vector<round::RefreshTag>& tags() const override { return tags_; }
-
- private:
-  const std::unique_ptr<ByteSource> bulk_;
-  const std::vector<round::RefreshTag> tags_;
-};
-
-// Calls to the next party; if it has several machines, to its head, except for the parts of lists,
-// which go to the machines that own them (src/server/slices.h). A call opens a connection, as there
-// are few calls in a round, with two exceptions: lists of live rounds, one a second, keep theirs;
-// and the connection of a list of onions is kept for the same round's queries (CloseEnded).
-// Thread-safe.
-class RemoteLink final : public server::Link {
- public:
-  // Returns the size of a row with its signature in a round's epoch of the table. It bounds what
-  // the next party may send back. An error means that the round is not open here (any more): calls
-  // for it then end with CANCELLED, as they hold what the round sends and receives.
-  using AnswerBytes = std::function<absl::StatusOr<uint64_t>(const Digest& round_id)>;
-
-  // `later`: the number of parties after the next one, which is given more time for each, so that
-  // the error of the one before a party that does not answer comes first, and names it.
-  // `spools`: where answers of several machines wait for their turn; needed if there are several.
-  // `refresh_bytes`: how many bytes the next party answers with in a refresh of a round's term; an
-  // error means that the term has ended here. Null if this party keeps no terms.
-  RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
-             AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later = 0,
-             SpoolPlace* spools = nullptr, AnswerBytes refresh_bytes = nullptr);
-
-  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
-                                             const wire::SignedLiveRounds& live) override;
-  absl::Status Offline(const wire::SignedHeader& header,
-                       std::unique_ptr<ByteSource> onions) override;
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     Bytes queries) override;
-
-  using Mine = server::Mine;
-  // Returns when all machines that get something of the run are ready. Errors: those of the first
-  // call that failed; the others are then given up. CANCELLED once mine.given_up says so.
-  absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
-                          std::unique_ptr<ByteSource> onions) override {
-    return runs_.OfflineRun(header, mine, std::move(onions));
-  }
-  // `queries` is over the positions of the run. Returns when a machine begins to answer: by then
-  // the machines of its party have all queries.
-  absl::StatusOr<std::unique_ptr<server::PartedSource>> OnlineRun(
-      const Digest& round_id, const Mine& mine, const wire::QueryBatch& queries) override {
-    return runs_.OnlineRun(round_id, mine, queries);
-  }
-  absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
-  // Gives up after two seconds for each party, as the next list follows.
-  absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override
-      ABSL_LOCKS_EXCLUDED(live_mutex_);
-
-  absl::StatusOr<signature::Signature> ProposeRefresh(const wire::RefreshHeader& header) override;
-  absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> Refresh(
-      const wire::SignedRefreshHeader& refresh) override;
-
-  // What the next party and those after it say of themselves. Gives up as Live does.
-  absl::StatusOr<wire::PartyStatesResponse> States(const wire::PartyStatesRequest& request) const;
-
-  // Ends the connections that are kept for rounds that are not open here any more. To be called
-  // often: a connection, and with it the keys of what passed over it, is not to outlive its round.
-  void CloseEnded();
-
-  // For the end of the process: calls that wait for the rest of the chain, and later ones, return
-  // CANCELLED. Lists of live rounds, which are short, are still sent.
-  void CancelStages() { cancelled_ = true; }
-
- private:
-  using Deadline = std::chrono::steady_clock::time_point;
-  // Of a call that takes `limit` at the next party alone.
-  Deadline After(std::chrono::milliseconds limit) const;
-  absl::StatusOr<std::unique_ptr<net::Connection>> Connect(Deadline deadline,
-                                                           std::function<bool()> cancelled,
-                                                           uint32_t machine = 0) const;
-  // An error of the connection, named by the party; what the party answered stays as it is.
-  absl::Status Named(const absl::Status& status, uint32_t machine = 0) const;
-  // Whether calls for a round, or for a refresh of its term, are to end.
-  std::function<bool()> Over(const Digest& round_id) const;
-  std::function<bool()> TermOver(const Digest& round_id) const;
-  // A call without bulk in the answer.
-  absl::Status Call(wire::FrameType type, const google::protobuf::MessageLite& request,
-                    google::protobuf::MessageLite& response, std::chrono::milliseconds limit,
-                    std::function<bool()> cancelled) const;
-  // A stage's call to a machine: RunCalls::Options::call.
-  absl::StatusOr<RunCalls::Answer> CallStage(const Digest& round_id, uint32_t machine,
-                                             const wire::Frame& request, ByteSource* bulk,
-                                             uint64_t answer_bulk_bytes,
-                                             std::function<bool()> cancelled);
-
-  const roster::Party next_;
-  const absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> context_;
-  const AnswerBytes answer_bytes_, refresh_bytes_;
-  const std::chrono::seconds stage_limit_;
-  const uint32_t later_;
-  std::atomic<bool> cancelled_ = false;
-  KeptConnections kept_;
-  RunCalls runs_;
-  Mutex live_mutex_;  // held over a call
-  std::unique_ptr<net::Connection> live_connection_ ABSL_GUARDED_BY(live_mutex_);
-};
 
 // Serves the party before this one.
 class PeerService {

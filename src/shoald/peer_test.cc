@@ -29,6 +29,8 @@
 #include "src/server/testing/deployment.h"
 #include "src/shoald/driver.h"
 #include "src/shoald/part_stages.h"
+#include "src/shoald/peer_link.h"
+#include "src/shoald/tls_calls.h"
 #include "src/storage/spool.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/query_batch.h"
@@ -46,6 +48,20 @@ constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 constexpr uint64_t kTagBytes = 16;  // of an answer's tag
 
 absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
+
+PeerLink LinkTo(const roster::Party& next, const roster::TlsIdentity* identity,
+                PeerLink::AnswerBytes answer_bytes, std::chrono::seconds stage_limit,
+                uint32_t later = 0, SpoolPlace* spools = nullptr,
+                PeerLink::AnswerBytes refresh_bytes = nullptr) {
+  return PeerLink(std::make_unique<TlsCalls>(next, *identity),
+                  {.party = next.number,
+                   .machines = next.machines,
+                   .later = later,
+                   .answer_bytes = std::move(answer_bytes),
+                   .refresh_bytes = std::move(refresh_bytes),
+                   .stage_limit = stage_limit,
+                   .spools = spools});
+}
 
 class PeerTest : public ::testing::Test {
  protected:
@@ -80,8 +96,8 @@ class PeerTest : public ::testing::Test {
     party.tls_certificate_sha256 = party2_.digest();
     return party;
   }
-  RemoteLink MakeLink(std::chrono::seconds stage_limit = 60s) const {
-    return RemoteLink(
+  PeerLink MakeLink(std::chrono::seconds stage_limit = 60s) const {
+    return LinkTo(
         Party2(), &party1_.tls(),
         [this](const Digest&) {
           return deployment_.table().row_bytes + signature::kSignatureBytes + kTagBytes;
@@ -183,7 +199,7 @@ class PeerTest : public ::testing::Test {
 };
 
 TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
-  RemoteLink link = MakeLink();
+  PeerLink link = MakeLink();
   server::ChainNode chain(&deployment_.party(1), &link);
   RunARound(chain);
 }
@@ -192,7 +208,7 @@ TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
 // over another one.
 class TwoMachines final : public server::Link {
  public:
-  TwoMachines(RemoteLink* head, RemoteLink* other) : links_{head, other} {}
+  TwoMachines(PeerLink* head, PeerLink* other) : links_{head, other} {}
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                              const wire::SignedLiveRounds& live) override {
@@ -260,7 +276,7 @@ class TwoMachines final : public server::Link {
                         : server::ListPart{records_, third, records_ - third};
   }
 
-  const std::array<RemoteLink*, 2> links_;
+  const std::array<PeerLink*, 2> links_;
   uint64_t records_ = 0, attempt_ = 0;
 };
 
@@ -273,8 +289,8 @@ TEST_F(PeerTest, AWholeRoundRunsFromAPartyOfTwoMachines) {
   const auto answer_bytes = [this](const Digest& id) {
     return deployment_.party(1).AnswerBytes(id);
   };
-  RemoteLink head(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
-  RemoteLink other(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
+  PeerLink head = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
+  PeerLink other = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
   TwoMachines link(&head, &other);
   server::ChainNode chain(&deployment_.party(1), &link);
   RunARound(chain);
@@ -380,9 +396,9 @@ class KeptConnectionTest : public PeerTest {
   KeptConnectionTest() {
     roster::Party party = Party2();
     party.peer_address = absl::StrCat("127.0.0.1:", relay_.port());
-    link_ = std::make_unique<RemoteLink>(
+    link_.reset(new PeerLink(LinkTo(
         party, &party1_.tls(),
-        [this](const Digest& id) { return deployment_.party(1).AnswerBytes(id); }, 60s);
+        [this](const Digest& id) { return deployment_.party(1).AnswerBytes(id); }, 60s)));
     chain_ = std::make_unique<server::ChainNode>(&deployment_.party(1), link_.get());
   }
 
@@ -421,7 +437,7 @@ class KeptConnectionTest : public PeerTest {
   }
 
   Relay relay_{server_->port()};
-  std::unique_ptr<RemoteLink> link_;
+  std::unique_ptr<PeerLink> link_;
   std::unique_ptr<server::ChainNode> chain_;
   std::optional<round::Round> round_;
   Bytes queries_;
@@ -469,7 +485,7 @@ TEST_F(KeptConnectionTest, ItEndsWithItsRound) {
 // A caller that keeps nothing, as earlier versions and other programs, is served as ever.
 TEST_F(KeptConnectionTest, QueriesOverAConnectionOfTheirOwnAreTaken) {
   RunToQueries();
-  RemoteLink another(
+  PeerLink another = LinkTo(
       Party2(), &party1_.tls(),
       [this](const Digest& id) { return deployment_.party(1).AnswerBytes(id); }, 60s);
   server::ChainNode chain(&deployment_.party(1), &another);
@@ -484,7 +500,7 @@ TEST_F(PeerTest, AStageWhoseConnectionIsCutIsRunAgain) {
   Relay relay(server_->port());
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", relay.port());
-  RemoteLink link(
+  PeerLink link = LinkTo(
       party, &party1_.tls(),
       [this](const Digest& id) { return deployment_.party(1).AnswerBytes(id); }, 60s);
   server::ChainNode chain(&deployment_.party(1), &link);
@@ -541,7 +557,7 @@ TEST_F(PeerTest, AStageWhoseConnectionIsCutIsRunAgain) {
 }
 
 TEST_F(PeerTest, ErrorsComeBackWithTheirCodeAndParty) {
-  RemoteLink link = MakeLink();
+  PeerLink link = MakeLink();
   server::ChainNode chain(&deployment_.party(1), &link);
   deployment_.tamper(2).down = true;
   EXPECT_THAT(Announce(chain), StatusIs(absl::StatusCode::kUnavailable, "party 3 is down"));
@@ -553,7 +569,7 @@ TEST_F(PeerTest, ErrorsComeBackWithTheirCodeAndParty) {
 }
 
 TEST_F(PeerTest, AProposalEndsWithTheNextList) {
-  RemoteLink link = MakeLink();
+  PeerLink link = MakeLink();
   SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundHeader draft,
                              deployment_.party(1).ExtendDraft(*deployment_.frontend().NewDraft()));
   server::Frontend& frontend = deployment_.frontend();
@@ -570,21 +586,21 @@ TEST_F(PeerTest, AProposalEndsWithTheNextList) {
 TEST_F(PeerTest, OnlyThePreviousPartyMayCallAndOnlyTheNextIsCalled) {
   const wire::SignedLiveRounds live = deployment_.frontend().Live();
   const TestIdentity stranger(3);
-  RemoteLink from_stranger(Party2(), &stranger.tls(), AnswersOf112Bytes, 60s);
+  PeerLink from_stranger = LinkTo(Party2(), &stranger.tls(), AnswersOf112Bytes, 60s);
   EXPECT_THAT(from_stranger.Live(live), StatusIs(kUnauthenticated, "certificate"));
   // The next party may not call back either: its own certificate is not in the list.
-  RemoteLink from_itself(Party2(), &party2_.tls(), AnswersOf112Bytes, 60s);
+  PeerLink from_itself = LinkTo(Party2(), &party2_.tls(), AnswersOf112Bytes, 60s);
   EXPECT_THAT(from_itself.Live(live), StatusIs(kUnauthenticated, "certificate"));
 
   roster::Party moved = Party2();
   moved.tls_certificate_sha256 = stranger.digest();
-  RemoteLink to_stranger(moved, &party1_.tls(), AnswersOf112Bytes, 60s);
+  PeerLink to_stranger = LinkTo(moved, &party1_.tls(), AnswersOf112Bytes, 60s);
   EXPECT_THAT(to_stranger.Live(live), StatusIs(kUnauthenticated, "reaching party 2"));
 
   server_.reset();
   moved = deployment_.roster().party(2);
   moved.peer_address = "127.0.0.1:1";
-  RemoteLink to_nobody(moved, &party1_.tls(), AnswersOf112Bytes, 60s);
+  PeerLink to_nobody = LinkTo(moved, &party1_.tls(), AnswersOf112Bytes, 60s);
   EXPECT_THAT(to_nobody.Live(live),
               StatusIs(absl::StatusCode::kUnavailable, "reaching party 2: 127.0.0.1:1"));
 }
@@ -705,7 +721,7 @@ TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
   const auto silent = SilentPeer();
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
-  RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 1s);
+  PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 1s);
   EXPECT_THAT(link.Offline({}, std::make_unique<BytesSource>(Bytes(100))),
               StatusIs(absl::StatusCode::kDeadlineExceeded, party.peer_address));
 }
@@ -717,7 +733,7 @@ TEST_F(PeerTest, APartyTwoHopsAwayThatHangsIsNamed) {
   roster::Party third = deployment_.roster().party(3);
   third.peer_address = absl::StrCat("127.0.0.1:", silent->port());
   third.tls_certificate_sha256 = party2_.digest();
-  RemoteLink link2(third, &party2_.tls(), AnswersOf112Bytes, 60s);
+  PeerLink link2 = LinkTo(third, &party2_.tls(), AnswersOf112Bytes, 60s);
   server::ChainNode node2(&deployment_.party(2), &link2);
   server_.reset();
   service_ = std::make_unique<PeerService>(&node2);
@@ -729,7 +745,7 @@ TEST_F(PeerTest, APartyTwoHopsAwayThatHangsIsNamed) {
                                   [this](wire::Frame request, net::Reply reply) {
                                     service_->Handle(std::move(request), std::move(reply));
                                   }));
-  RemoteLink link1(Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1);
+  PeerLink link1 = LinkTo(Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1);
   // On a busy machine a call may be late by more than party 2 has in hand.
   absl::Status told;
   for (int i = 0; i < 20 && !absl::StrContains(told.message(), "party 3"); ++i) {
@@ -747,7 +763,7 @@ TEST_F(PeerTest, ACallEndsWithItsRound) {
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
   std::atomic<bool> open = true;
-  RemoteLink link(
+  PeerLink link = LinkTo(
       party, &party1_.tls(),
       [&](const Digest&) -> absl::StatusOr<uint64_t> {
         if (open) return 112;
@@ -765,7 +781,7 @@ TEST_F(PeerTest, ACallEndsWithItsRound) {
 
 // Lists keep their connection. When the other party has been restarted they take a new one.
 TEST_F(PeerTest, ListsGoOnAfterARestart) {
-  RemoteLink link = MakeLink();
+  PeerLink link = MakeLink();
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) SHOAL_EXPECT_OK(link.Live(deployment_.frontend().Live()));
     Start(server_->port());
@@ -776,7 +792,7 @@ TEST_F(PeerTest, ListsGoOnAfterARestart) {
 }
 
 TEST_F(PeerTest, WhatPartiesLackComesBackOverTheConnection) {
-  RemoteLink link = MakeLink();
+  PeerLink link = MakeLink();
   server::ChainNode chain(&deployment_.party(1), &link);
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, Announce(chain));
   deployment_.Restart(3);
@@ -811,7 +827,7 @@ TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {
                          }));
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
-  RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 10s);
+  PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s);
   const Bytes two = wire::EncodeQueryBatch({.positions = {1, 3}, .tallies = {7, 8}}, 5);
   EXPECT_THAT(link.Online({}, two).status(), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
 }
@@ -828,11 +844,11 @@ class TermPeerTest : public PeerTest {
             .plan = {.stage_limit_s = 100, .terms = {.refreshes = 5, .every_hours = 1}},
             .term_limit = limit};
   }
-  RemoteLink MakeTermLink() {
-    return RemoteLink(Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1,
-                      /*spools=*/nullptr, [this](const Digest& id) {
-                        return deployment_.terms(1).AnswerBytesFromNext(id);
-                      });
+  PeerLink MakeTermLink() {
+    return LinkTo(Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1,
+                  /*spools=*/nullptr, [this](const Digest& id) {
+                    return deployment_.terms(1).AnswerBytesFromNext(id);
+                  });
   }
   // Runs a round, and has all parties take the next epoch.
   void Enrol() {
@@ -854,7 +870,7 @@ class TermPeerTest : public PeerTest {
 
 TEST_F(TermPeerTest, ARefreshRunsOverTheConnection) {
   Enrol();
-  RemoteLink link = MakeTermLink();
+  PeerLink link = MakeTermLink();
   server::ChainNode chain(&deployment_.party(1), &link);
   SHOAL_ASSERT_OK(deployment_.refreshes().Run(id(), chain));
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client_->FetchRefresh());
@@ -865,7 +881,7 @@ TEST_F(TermPeerTest, ARefreshRunsOverTheConnection) {
 
 TEST_F(TermPeerTest, ErrorsOfRefreshesComeBackWithTheirParty) {
   Enrol();
-  RemoteLink link = MakeTermLink();
+  PeerLink link = MakeTermLink();
   server::ChainNode chain(&deployment_.party(1), &link);
   deployment_.tamper(2).proposed_refresh = [](wire::RefreshHeader& header) {
     header.set_number(99);
@@ -876,7 +892,7 @@ TEST_F(TermPeerTest, ErrorsOfRefreshesComeBackWithTheirParty) {
   EXPECT_THAT(deployment_.refreshes().Run(id(), chain),
               StatusIs(absl::StatusCode::kNotFound, "party 3"));
   // A party that keeps no terms.
-  RemoteLink without = MakeLink();
+  PeerLink without = MakeLink();
   EXPECT_THAT(without.ProposeRefresh({}), StatusIs(absl::StatusCode::kNotFound, "no terms"));
   EXPECT_THAT(without.Refresh({}), StatusIs(absl::StatusCode::kNotFound, "no terms"));
 }
@@ -894,7 +910,7 @@ TEST_F(TermPeerTest, ARefreshEndsWithItsTermAndTakesNoMoreThanItAskedFor) {
   };
   wire::SignedRefreshHeader refresh;
   refresh.mutable_header()->set_round_id(ToString(id()));
-  RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 1000s, 0, nullptr, bytes);
+  PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 1000s, 0, nullptr, bytes);
   auto call = std::async(std::launch::async, [&] { return link.Refresh(refresh).status(); });
   called.get_future().wait();
   lives = false;
@@ -915,10 +931,10 @@ TEST_F(TermPeerTest, ARefreshEndsWithItsTermAndTakesNoMoreThanItAskedFor) {
                            reply(wire::MakeFrame(request.type, response, Bytes(2 * 112 + 1)));
                          }));
   party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
-  RemoteLink greedy(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr, bytes);
+  PeerLink greedy = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr, bytes);
   EXPECT_THAT(greedy.Refresh(refresh), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
-  RemoteLink wide(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr,
-                  [](const Digest&) { return 225; });
+  PeerLink wide = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr,
+                         [](const Digest&) { return 225; });
   SHOAL_EXPECT_OK(wide.Refresh(refresh));
   for (const size_t size : {63, 9 * 32}) {
     tags.resize(size);

@@ -47,10 +47,12 @@
 #include "src/shoald/notify.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
+#include "src/shoald/peer_link.h"
 #include "src/shoald/pir_service.h"
 #include "src/shoald/refresh_driver.h"
 #include "src/shoald/round_steps.h"
 #include "src/shoald/start_check.h"
+#include "src/shoald/tls_calls.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 #include "src/storage/spool.h"
@@ -211,7 +213,7 @@ size_t ConnectionsThatFit(size_t wanted) {
 class Expiry {
  public:
   // `terms` may be null, and so may `next`, the link to the next party.
-  Expiry(server::Party* party, server::Terms* terms, RemoteLink* next, SpoolPlace* spools)
+  Expiry(server::Party* party, server::Terms* terms, PeerLink* next, SpoolPlace* spools)
       : thread_([this, party, terms, next, spools] {
           constexpr int kGiveBackEvery = 60;
           for (int seconds = 1; Wait(std::chrono::seconds(1)); ++seconds) {
@@ -356,7 +358,7 @@ void ServeClients(const ServerConfig& config, net::Server::Options& listen) {
 }
 
 // How a party asks the next one, if there is one, what it says of itself.
-auto AskNext(const RemoteLink* next) -> decltype(ChainStates::Options::next) {
+auto AskNext(const PeerLink* next) -> decltype(ChainStates::Options::next) {
   if (next == nullptr) return nullptr;
   return [next](const wire::PartyStatesRequest& request) { return next->States(request); };
 }
@@ -851,17 +853,20 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
 
   self_party = party.get();
 
-  std::unique_ptr<RemoteLink> next;
+  std::unique_ptr<PeerLink> next;
   if (!backend) {
-    RemoteLink::AnswerBytes refresh_bytes;
+    const roster::Party& to = roster.party(config.party() + 1);
+    PeerLink::Options link{
+        .party = to.number,
+        .machines = to.machines,
+        .later = roster.size() - to.number,
+        .answer_bytes = [&party](const Digest& id) { return party->AnswerBytes(id); },
+        .stage_limit = std::chrono::seconds(config.stage_limit_s()),
+        .spools = &spools};
     if (party->terms() != nullptr) {
-      refresh_bytes = [&terms](const Digest& id) { return terms->AnswerBytesFromNext(id); };
+      link.refresh_bytes = [&terms](const Digest& id) { return terms->AnswerBytesFromNext(id); };
     }
-    next = std::make_unique<RemoteLink>(
-        roster.party(config.party() + 1), &keys.tls(),
-        [&party](const Digest& round_id) { return party->AnswerBytes(round_id); },
-        std::chrono::seconds(config.stage_limit_s()), roster.size() - config.party() - 1, &spools,
-        std::move(refresh_bytes));
+    next = std::make_unique<PeerLink>(std::make_unique<TlsCalls>(to, keys.tls()), std::move(link));
   }
   server::ChainNode node(party.get(), next.get());
   monitoring.Watch(*party, max_open_rounds);

@@ -79,9 +79,12 @@ absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& 
               wire::OfflineRequest request;
               *request.mutable_header() = header;
               *request.mutable_part() = WirePart(mine, shipments[i]);
-              const absl::StatusOr<Answer> answer = options_.call(
-                  round_id, shipments[i].to, wire::MakeFrame(FrameType::kOffline, request),
-                  part->get(), 0, cancelled);
+              const absl::StatusOr<PeerAnswer> answer =
+                  options_.call({.request = RequestFrame(FrameType::kOffline, request),
+                                 .bulk = part->get(),
+                                 .machine = shipments[i].to,
+                                 .round_id = round_id,
+                                 .cancelled = cancelled});
               wire::OfflineResponse response;
               error.Set(answer.ok() ? wire::ParseFrame(answer->frame, FrameType::kOffline, response)
                                     : answer.status());
@@ -175,17 +178,18 @@ class RunCalls::RunAnswers final : public ByteSource, public server::PartedSourc
   TaskGroup calls_;
 };
 
-absl::Status RunCalls::FetchPart(const Digest& round_id, const wire::OnlineRequest& request,
-                                 Bytes queries, uint64_t expected,
-                                 const std::function<bool()>& cancelled,
+absl::Status RunCalls::FetchPart(const Digest& round_id, wire::OnlineRequest request, Bytes queries,
+                                 uint64_t expected, const std::function<bool()>& cancelled,
                                  const std::function<void()>& answered,
                                  server::PartJoin::Part& part) const {
   const uint32_t machine = request.part().to_machine();
   SHOAL_ASSIGN_OR_RETURN(
-      const Answer answer,
-      options_.call(round_id, machine,
-                    wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
-                    expected, cancelled));
+      const PeerAnswer answer,
+      options_.call({.request = RequestFrame(FrameType::kOnline, request, std::move(queries)),
+                     .answer_bulk_bytes = expected,
+                     .machine = machine,
+                     .round_id = round_id,
+                     .cancelled = cancelled}));
   wire::OnlineResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
   if (answer.bulk->size() != expected) {

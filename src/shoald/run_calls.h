@@ -16,6 +16,7 @@
 #include "src/parallel/mutex.h"
 #include "src/server/part_streams.h"
 #include "src/server/slices.h"
+#include "src/shoald/peer_calls.h"
 #include "src/storage/spool.h"
 #include "src/wire/frame.h"
 #include "src/wire/peer.pb.h"
@@ -27,22 +28,14 @@ namespace shoal::shoald {
 class RunCalls {
  public:
   using Mine = server::Mine;
-  struct Answer {
-    wire::Frame frame;  // no error
-    std::unique_ptr<ByteSource> bulk;
-  };
   struct Options {
     uint32_t party = 2;     // the next one
     uint32_t machines = 1;  // that it has
-    // As RemoteLink::AnswerBytes: an error once the round is not open here (any more).
+    // As PeerLink::Options::answer_bytes: an error once the round is not open here (any more).
     std::function<absl::StatusOr<uint64_t>(const Digest& round_id)> answer_bytes;
-    // A stage's call to one of these machines, from any thread, for a round: sends the frame, with
-    // `bulk` in place of its own if that is not null, and waits for the answer, which has no more
-    // than `answer_bulk_bytes`. Ends with any error once `cancelled`, asked often, is true.
-    std::function<absl::StatusOr<Answer>(
-        const Digest& round_id, uint32_t machine, wire::Frame request, ByteSource* bulk,
-        uint64_t answer_bulk_bytes, std::function<bool()> cancelled)>
-        call;
+    // Makes a call to one of these machines, from any thread, for a round. RunCalls sets all but
+    // the limit.
+    std::function<absl::StatusOr<PeerAnswer>(PeerCall call)> call;
     // Where answers of several machines wait for their turn.
     SpoolPlace* spools = nullptr;
   };
@@ -69,7 +62,7 @@ class RunCalls {
                                                   const wire::QueryBatch& queries,
                                                   server::PartJoin::Reading reading);
   // A call of OnlineRun: gives the answers to `part`.
-  absl::Status FetchPart(const Digest& round_id, const wire::OnlineRequest& request, Bytes queries,
+  absl::Status FetchPart(const Digest& round_id, wire::OnlineRequest request, Bytes queries,
                          uint64_t expected, const std::function<bool()>& cancelled,
                          const std::function<void()>& answered, server::PartJoin::Part& part) const;
 

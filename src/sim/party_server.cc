@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "src/base/byte_source.h"
 #include "src/base/status_macros.h"
-#include "src/wire/peer.pb.h"
+#include "src/sim/sim_calls.h"
 
 namespace shoal::sim {
 namespace {
@@ -15,186 +14,10 @@ namespace {
 using wire::FrameType;
 
 constexpr char kStateDirectory[] = "/sim/state";
-// As in src/shoald/peer.cc.
-constexpr Time kShortCall = 30 * kSecond, kLiveCall = 2 * kSecond;
 // As in src/shoald/program.cc.
 constexpr std::chrono::seconds kHeadSaysSoWithin(10);
 
-// Bulk that ended too early: as a connection that breaks.
-class CutSource final : public ByteSource {
- public:
-  CutSource(Bytes bytes, uint64_t size) : bytes_(std::move(bytes)), size_(size) {}
-  uint64_t size() const override { return size_; }
-  absl::StatusOr<BytesView> Next() override {
-    if (given_ || bytes_.empty()) return absl::UnavailableError("the connection broke");
-    given_ = true;
-    return BytesView(bytes_);
-  }
-
- private:
-  const Bytes bytes_;
-  const uint64_t size_;
-  bool given_ = false;
-};
-
 }  // namespace
-
-SimulatedLink::SimulatedLink(Network* network, Address from, uint32_t next_machines,
-                             AnswerBytes answer_bytes, Time stage_limit, SpoolPlace* spools,
-                             AnswerBytes refresh_bytes)
-    : network_(network),
-      from_(from),
-      next_machines_(next_machines),
-      answer_bytes_(std::move(answer_bytes)),
-      refresh_bytes_(std::move(refresh_bytes)),
-      stage_limit_(stage_limit),
-      runs_(
-          {.party = PartyAt(from) + 1,
-           .machines = next_machines,
-           .answer_bytes = answer_bytes_,
-           .call = [this](const Digest&, uint32_t machine, wire::Frame request, ByteSource* bulk,
-                          uint64_t answer_bulk_bytes,
-                          std::function<bool()> over) -> absl::StatusOr<shoald::RunCalls::Answer> {
-             if (bulk != nullptr) SHOAL_RETURN_IF_ERROR(network_->Drain(*bulk, request.bulk));
-             SHOAL_ASSIGN_OR_RETURN(
-                 Network::Answer answer,
-                 Call(
-                     std::move(request), stage_limit_,
-                     [this, over = std::move(over)] { return cancelled_ || over(); }, machine));
-             Bytes all = std::move(answer.frame.bulk);
-             answer.frame.bulk.clear();
-             if (answer.cut) {
-               return shoald::RunCalls::Answer{
-                   std::move(answer.frame),
-                   std::make_unique<CutSource>(std::move(all), answer_bulk_bytes)};
-             }
-             return shoald::RunCalls::Answer{std::move(answer.frame),
-                                             std::make_unique<BytesSource>(std::move(all))};
-           },
-           .spools = spools}) {}
-
-std::function<bool()> SimulatedLink::Over(const Digest& round_id) const {
-  return [this, round_id] { return cancelled_ || !answer_bytes_(round_id).ok(); };
-}
-
-std::function<bool()> SimulatedLink::TermOver(const Digest& round_id) const {
-  return
-      [this, round_id] { return cancelled_ || !refresh_bytes_ || !refresh_bytes_(round_id).ok(); };
-}
-
-absl::StatusOr<Network::Answer> SimulatedLink::Call(wire::Frame request, Time timeout,
-                                                    const std::function<bool()>& cancelled,
-                                                    uint32_t machine) const {
-  return network_->Call(from_, MachineAddress(PartyAt(from_) + 1, machine), std::move(request),
-                        timeout, cancelled);
-}
-
-absl::StatusOr<wire::SignedHeader> SimulatedLink::Propose(const wire::RoundHeader& draft,
-                                                          const wire::SignedLiveRounds& live) {
-  wire::ProposeRoundRequest request;
-  *request.mutable_draft() = draft;
-  *request.mutable_live() = live;
-  request.DiscardUnknownFields();
-  SHOAL_ASSIGN_OR_RETURN(const Network::Answer answer,
-                         Call(wire::MakeFrame(FrameType::kProposeRound, request), kShortCall,
-                              [this] { return cancelled_; }));
-  wire::ProposeRoundResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kProposeRound, response));
-  return std::move(*response.mutable_header());
-}
-
-absl::Status SimulatedLink::Offline(const wire::SignedHeader& header,
-                                    std::unique_ptr<ByteSource> onions) {
-  if (next_machines_ > 1) return runs_.Offline(header, std::move(onions));
-  wire::OfflineRequest request;
-  *request.mutable_header() = header;
-  // The connection takes the bytes of a list as they are made; here all are made first.
-  Bytes bulk;
-  SHOAL_RETURN_IF_ERROR(network_->Drain(*onions, bulk));
-  SHOAL_ASSIGN_OR_RETURN(const Network::Answer answer,
-                         Call(wire::MakeFrame(FrameType::kOffline, request, std::move(bulk)),
-                              stage_limit_, Over(round::RoundId(header.header()))));
-  wire::OfflineResponse response;
-  return wire::ParseFrame(answer.frame, FrameType::kOffline, response);
-}
-
-absl::StatusOr<std::unique_ptr<ByteSource>> SimulatedLink::Online(const Digest& round_id,
-                                                                  Bytes queries) {
-  if (next_machines_ > 1) return runs_.Online(round_id, queries);
-  wire::OnlineRequest request;
-  request.set_round_id(ToString(round_id));
-  SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
-  const uint64_t expected =
-      queries.size() < 5 ? 0 : LoadLe<uint32_t>(queries.data() + 1) * answer_bytes;
-  SHOAL_ASSIGN_OR_RETURN(Network::Answer answer,
-                         Call(wire::MakeFrame(FrameType::kOnline, request, std::move(queries)),
-                              stage_limit_, Over(round_id)));
-  wire::OnlineResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
-  if (answer.cut) return std::make_unique<CutSource>(std::move(answer.frame.bulk), expected);
-  SHOAL_RETURN_IF_ERROR(
-      wire::CheckLimits(wire::HeaderOf(answer.frame),
-                        {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = expected}));
-  return std::make_unique<BytesSource>(std::move(answer.frame.bulk));
-}
-
-absl::StatusOr<server::StageReports> SimulatedLink::Reports(const Digest& round_id) {
-  wire::RoundReportsRequest request;
-  request.set_round_id(ToString(round_id));
-  SHOAL_ASSIGN_OR_RETURN(const Network::Answer answer,
-                         Call(wire::MakeFrame(FrameType::kRoundReports, request), kShortCall,
-                              [over = Over(round_id), term_over = TermOver(round_id)] {
-                                return over() && term_over();
-                              }));
-  wire::RoundReportsResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kRoundReports, response));
-  return server::StageReportsOf(response);
-}
-
-absl::StatusOr<server::ListAnswer> SimulatedLink::Live(const wire::SignedLiveRounds& live) {
-  wire::LiveRoundsRequest request;
-  *request.mutable_live() = live;
-  request.DiscardUnknownFields();
-  SHOAL_ASSIGN_OR_RETURN(
-      const Network::Answer answer,
-      Call(wire::MakeFrame(FrameType::kLiveRounds, request), kLiveCall, nullptr));
-  wire::LiveRoundsResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kLiveRounds, response));
-  return server::ListAnswerOf(response);
-}
-
-absl::StatusOr<signature::Signature> SimulatedLink::ProposeRefresh(
-    const wire::RefreshHeader& header) {
-  SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(header.round_id()));
-  wire::ProposeRefreshRequest request;
-  *request.mutable_header() = header;
-  SHOAL_ASSIGN_OR_RETURN(
-      const Network::Answer answer,
-      Call(wire::MakeFrame(FrameType::kProposeRefresh, request), kShortCall, TermOver(id)));
-  wire::ProposeRefreshResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kProposeRefresh, response));
-  return server::SumOf(response);
-}
-
-absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> SimulatedLink::Refresh(
-    const wire::SignedRefreshHeader& refresh) {
-  SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(refresh.header().round_id()));
-  SHOAL_ASSIGN_OR_RETURN(const uint64_t expected, refresh_bytes_(id));
-  wire::RefreshRequest request;
-  *request.mutable_header() = refresh;
-  SHOAL_ASSIGN_OR_RETURN(Network::Answer answer, Call(wire::MakeFrame(FrameType::kRefresh, request),
-                                                      stage_limit_, TermOver(id)));
-  wire::RefreshResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kRefresh, response));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<round::RefreshTag> tags, server::TagsOf(response));
-  std::unique_ptr<ByteSource> bulk;
-  if (answer.cut) {
-    bulk = std::make_unique<CutSource>(std::move(answer.frame.bulk), expected);
-  } else {
-    bulk = std::make_unique<BytesSource>(std::move(answer.frame.bulk));
-  }
-  return std::make_unique<shoald::RemoteRefresh>(std::move(bulk), std::move(tags));
-}
 
 absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options) {
   std::unique_ptr<PartyServer> self(new PartyServer(std::move(options)));
@@ -325,16 +148,21 @@ absl::Status PartyServer::OpenParty() {
                                           journal_.get(), &random_, &clock_, resources)
                   : server::Party::CreateOther(std::move(options), &random_, &clock_, resources));
   if (number < roster.size()) {
-    SimulatedLink::AnswerBytes refresh_bytes;
+    shoald::PeerLink::Options link{
+        .party = number + 1,
+        .machines = roster.party(number + 1).machines,
+        .later = roster.size() - number - 1,
+        .answer_bytes =
+            [party = party_.get()](const Digest& round_id) { return party->AnswerBytes(round_id); },
+        .stage_limit = std::chrono::seconds(options_.plan.stage_limit_s),
+        .spools = &spools_};
     if (terms_ != nullptr) {
-      refresh_bytes = [terms = terms_.get()](const Digest& id) {
+      link.refresh_bytes = [terms = terms_.get()](const Digest& id) {
         return terms->AnswerBytesFromNext(id);
       };
     }
-    next_ = std::make_unique<SimulatedLink>(
-        options_.network, options_.address, roster.party(number + 1).machines,
-        [party = party_.get()](const Digest& round_id) { return party->AnswerBytes(round_id); },
-        options_.plan.stage_limit_s * kSecond, &spools_, std::move(refresh_bytes));
+    next_ = std::make_unique<shoald::PeerLink>(
+        std::make_unique<SimCalls>(options_.network, options_.address), std::move(link));
   }
   node_ = std::make_unique<server::ChainNode>(party_.get(), next_.get());
   return absl::OkStatus();

@@ -24,59 +24,14 @@
 #include "src/shoald/machine_control.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
+#include "src/shoald/peer_link.h"
 #include "src/shoald/refresh_driver.h"
 #include "src/shoald/round_steps.h"
-#include "src/shoald/run_calls.h"
 #include "src/sim/network.h"
 #include "src/sim/universe.h"
 #include "src/storage/spool.h"
 
 namespace shoal::sim {
-
-// The calls to the next party, as shoald::RemoteLink makes them.
-class SimulatedLink final : public server::Link {
- public:
-  using AnswerBytes = std::function<absl::StatusOr<uint64_t>(const Digest& round_id)>;
-  // `from` is a machine; the next party has so many.
-  SimulatedLink(Network* network, Address from, uint32_t next_machines, AnswerBytes answer_bytes,
-                Time stage_limit, SpoolPlace* spools, AnswerBytes refresh_bytes = nullptr);
-
-  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
-                                             const wire::SignedLiveRounds& live) override;
-  absl::Status Offline(const wire::SignedHeader& header,
-                       std::unique_ptr<ByteSource> onions) override;
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     Bytes queries) override;
-  absl::Status OfflineRun(const wire::SignedHeader& header, const server::Mine& mine,
-                          std::unique_ptr<ByteSource> onions) override {
-    return runs_.OfflineRun(header, mine, std::move(onions));
-  }
-  absl::StatusOr<std::unique_ptr<server::PartedSource>> OnlineRun(
-      const Digest& round_id, const server::Mine& mine, const wire::QueryBatch& queries) override {
-    return runs_.OnlineRun(round_id, mine, queries);
-  }
-  absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
-  absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override;
-  absl::StatusOr<signature::Signature> ProposeRefresh(const wire::RefreshHeader& header) override;
-  absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> Refresh(
-      const wire::SignedRefreshHeader& refresh) override;
-  void CancelStages() { cancelled_ = true; }
-
- private:
-  std::function<bool()> Over(const Digest& round_id) const;
-  std::function<bool()> TermOver(const Digest& round_id) const;
-  absl::StatusOr<Network::Answer> Call(wire::Frame request, Time timeout,
-                                       const std::function<bool()>& cancelled,
-                                       uint32_t machine = 0) const;
-
-  Network* const network_;
-  const Address from_;
-  const uint32_t next_machines_;
-  const AnswerBytes answer_bytes_, refresh_bytes_;
-  const Time stage_limit_;
-  bool cancelled_ = false;
-  shoald::RunCalls runs_;
-};
 
 class PartyServer {
  public:
@@ -141,7 +96,7 @@ class PartyServer {
   std::unique_ptr<server::FileJournal> journal_;
   std::unique_ptr<server::Terms> terms_;
   std::unique_ptr<server::Party> party_;
-  std::unique_ptr<SimulatedLink> next_;
+  std::unique_ptr<shoald::PeerLink> next_;
   std::unique_ptr<server::ChainNode> node_;
   std::unique_ptr<server::Frontend> frontend_;
   std::optional<shoald::OwnSteps> own_steps_;
