@@ -284,7 +284,7 @@ TEST(Hintless, ErrorsAndSecretsAreTheSamplersGaussians) {
     std::vector<uint32_t> secret(asked.secret.begin(), asked.secret.end());
     std::vector<uint32_t> words(4096), product(kPolynomialWords);
     SHOAL_ASSERT_OK(lwe::ParseRounded(
-        BytesView(asked.query).subspan(kHintlessHeaderBytes, 4096 * 27 / 8), 5, words));
+        BytesView(asked.query).subspan(kQueryHeaderBytes, 4096 * 27 / 8), 5, words));
     for (uint64_t block = 0; block < 2; ++block) {
       MultiplyPolynomials(ExpandColumnBlock(seed, block).data(), secret.data(), product.data());
       back(product);
@@ -297,7 +297,7 @@ TEST(Hintless, ErrorsAndSecretsAreTheSamplersGaussians) {
         word_sum += error;
       }
     }
-    BytesView keys = BytesView(asked.query).subspan(kHintlessHeaderBytes + 4096 * 27 / 8);
+    BytesView keys = BytesView(asked.query).subspan(kQueryHeaderBytes + 4096 * 27 / 8);
     for (uint32_t key = 0; key < kCollapseKeys; ++key) {
       std::vector<uint32_t> body(kPolynomialWords), coefficients(secret);
       SHOAL_ASSERT_OK(ReadResidues(keys.subspan(key * kCollapseKeyBytes, kCollapseKeyBytes), body));
@@ -343,17 +343,17 @@ TEST(Hintless, NoTwoQueriesShareASecretOrAWordOfTheirs) {
   const std::vector<uint64_t> rows(kKeys, 4);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = kKeys}));
   const uint64_t query_bytes = world.client->shape().query_bytes();
-  const uint64_t word_bytes = query_bytes - kHintlessHeaderBytes - 2 * kCollapseKeyBytes;
+  const uint64_t word_bytes = query_bytes - kQueryHeaderBytes - 2 * kCollapseKeyBytes;
   size_t queries = 0;
   while (batch->steps() > 0) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(world.random));
     ASSERT_EQ(requests.size(), 1u);
     for (uint32_t i = 0; i < requests[0].count; ++i, ++queries) {
       const BytesView query = BytesView(requests[0].body).subspan(i * query_bytes, query_bytes);
-      words.insert(ToBytes(query.subspan(kHintlessHeaderBytes, word_bytes)));
+      words.insert(ToBytes(query.subspan(kQueryHeaderBytes, word_bytes)));
       for (size_t key = 0; key < 2; ++key) {
-        keys.insert(ToBytes(query.subspan(
-            kHintlessHeaderBytes + word_bytes + key * kCollapseKeyBytes, kCollapseKeyBytes)));
+        keys.insert(ToBytes(query.subspan(kQueryHeaderBytes + word_bytes + key * kCollapseKeyBytes,
+                                          kCollapseKeyBytes)));
       }
     }
     const RequestView view = {
@@ -451,7 +451,7 @@ TEST(Hintless, MutatedQueriesAreAnsweredOrRefused) {
   for (int trial = 0; trial < 60; ++trial) {
     Bytes query = good;
     if (trial % 3 == 0) {
-      for (size_t i = kHintlessHeaderBytes; i < query.size() - 2 * kCollapseKeyBytes; ++i) {
+      for (size_t i = kQueryHeaderBytes; i < query.size() - 2 * kCollapseKeyBytes; ++i) {
         query[i] = static_cast<uint8_t>(world.random.U64());
       }
     } else {
@@ -573,8 +573,8 @@ TEST(Hintless, RefreshMakesPacksWithChangedRowsAnew) {
 
   // What does not fit changes nothing.
   const auto refuses = [&](const Content& bad, std::vector<uint64_t> rows_changed) {
-    EXPECT_THAT(world.server->Refresh(bad, rows_changed), StatusIs(kInvalid, "pir"));
-    EXPECT_THAT(world.server->RefreshShare(bad, rows_changed), StatusIs(kInvalid, "pir"));
+    EXPECT_THAT(world.server->Refresh(bad, rows_changed), StatusIs(kInvalid, "hintless: "));
+    EXPECT_THAT(world.server->RefreshShare(bad, rows_changed), StatusIs(kInvalid, "hintless: "));
   };
   refuses(later.content(2), {});
   refuses(later.content(3), {5, 5});

@@ -244,7 +244,7 @@ TEST(SmallPir, ErrorsAndSecretsAreTheSamplersGaussians) {
   for (int i = 0; i < kQueries; ++i) {
     const SmallAsked asked = world.client->Ask(0, world.random);
     SHOAL_ASSERT_OK(
-        ReadResidues(BytesView(asked.query).subspan(kSmallHeaderBytes, kElementBytes), body));
+        ReadResidues(BytesView(asked.query).subspan(kQueryHeaderBytes, kElementBytes), body));
     MultiplyPolynomials(mask.data(), asked.secret.data(), part.data());
     SubtractPolynomials(body.data(), part.data(), body.data());
     UnpackConstants::Get().Apply(asked.secret.data(), part.data());
@@ -284,7 +284,7 @@ TEST(SmallPir, NoTwoQueriesShareASecretOrAnElement) {
       const BytesView query = BytesView(requests[0].body).subspan(i * query_bytes, query_bytes);
       for (uint32_t e = 0; e < world.client->shape().elements(); ++e) {
         elements.insert(
-            ToBytes(query.subspan(kSmallHeaderBytes + e * kElementBytes, kElementBytes)));
+            ToBytes(query.subspan(kQueryHeaderBytes + e * kElementBytes, kElementBytes)));
       }
     }
     const RequestView view = {
@@ -457,7 +457,7 @@ TEST(SmallPir, MutatedQueriesAreAnsweredOrRefused) {
   for (int trial = 0; trial < 60; ++trial) {
     Bytes query = good;
     if (trial % 3 == 0) {
-      for (size_t i = kSmallHeaderBytes; i < query.size(); ++i) {
+      for (size_t i = kQueryHeaderBytes; i < query.size(); ++i) {
         query[i] = static_cast<uint8_t>(world.random.U64());
       }
     } else {

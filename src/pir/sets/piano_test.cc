@@ -464,7 +464,7 @@ TEST_F(PianoTest, AnyAnswerOfTheRightLengthIsTaken) {
     }
     SHOAL_ASSERT_OK(batch->Finish(std::span(&view, 1)));
     EXPECT_THAT(batch->Finish(std::span(&view, 1)),
-                StatusIs(absl::StatusCode::kFailedPrecondition, "without its query"));
+                StatusIs(absl::StatusCode::kFailedPrecondition, "without their query"));
     EXPECT_EQ(session->Budget(), left - 1);
     EXPECT_EQ(session->needed(1), Need::kNothing);
     const SecretVector<uint8_t> record = batch->TakeRecords();
