@@ -78,6 +78,7 @@ PACKAGES = list(LAYERS) + [
     "machines/testing",
     "net/testing",
     "onion/testing",
+    "pir/kit/testing",
     "pir/testing",
     "roster/testing",
     "server/testing",

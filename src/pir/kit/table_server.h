@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
 #include "src/storage/page_buffer.h"
 
