@@ -72,3 +72,29 @@ def cc_test(name, **kwargs):
         arguments = _prefixed("test", kwargs)
         arguments["copts"] = arguments.get("copts", []) + TEST_COPTS
     _cc_test(name = name, **arguments)
+
+def kernel_library(name, instructions = [], copts = [], **kwargs):
+    """What is compiled for more instructions than every machine of its kind has; a dispatcher chooses at run time.
+
+    Optimised in every build: unoptimised such code is fifty times slower, and what it computes does not depend on it.
+
+    Args:
+      name: of the library.
+      instructions: options of gcc on x86-64. Elsewhere the sources are compiled without.
+      copts: further ones.
+      **kwargs: as those of cc_library.
+    """
+    options = ["-O3"]
+    if instructions:
+        options.append("-fno-sanitize=all")
+    if [option for option in instructions if option.startswith("-mavx512")]:
+        # gcc's own headers initialise "undefined" vectors with themselves.
+        options += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
+    cc_library(
+        name = name,
+        copts = options + copts + select({
+            "//src:x86_64": instructions,
+            "//conditions:default": [],
+        }),
+        **kwargs
+    )

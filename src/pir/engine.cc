@@ -47,6 +47,17 @@ absl::StatusOr<Role> ParseRole(absl::string_view name) {
       absl::StrCat("no role \"", name, "\": single, offline or online"));
 }
 
+wire::PirSetup SetupOf(absl::string_view engine, const Content& content) {
+  wire::PirSetup setup;
+  setup.set_engine(std::string(engine));
+  setup.set_table_id(ToString(content.table_id));
+  setup.set_epoch(content.epoch);
+  setup.set_manifest_digest(ToString(content.manifest_digest));
+  setup.set_rows(content.rows);
+  setup.set_record_bytes(content.record_bytes);
+  return setup;
+}
+
 Digest SetupId(const wire::PirSetup& setup) {
   Transcript transcript("shoal pir setup v1");
   return AddShape(setup, transcript).U64(setup.hint_bytes()).Blob(setup.hint_digest()).Finish();

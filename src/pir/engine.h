@@ -55,6 +55,8 @@ absl::string_view RoleName(Role role);
 // INVALID_ARGUMENT for an unknown name. The empty name is `single`.
 absl::StatusOr<Role> ParseRole(absl::string_view name);
 
+// The fields that the setups of every engine have. Shape and hint are not set.
+wire::PirSetup SetupOf(absl::string_view engine, const Content& content);
 // Transcript("shoal pir setup v1") over the fields in order: what a query is bound to.
 Digest SetupId(const wire::PirSetup& setup);
 // Whether two setups are of one engine and table, with records of one size in the same places.

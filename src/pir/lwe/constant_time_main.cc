@@ -10,41 +10,27 @@
 // vector AES; AES-NI stands for the latter, with the same template. The rows of its own hint that a
 // client reads depend on the row that it asked for: the test treats that row as public
 // (docs/engines.md).
+#include <array>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <vector>
 
-#include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/random.h"
+#include "src/base/testing/constant_time.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/gaussian.h"
 #include "src/pir/lwe/lwe.h"
 #include "src/pir/lwe/scheme.h"
 #include "src/pir/lwe/shape.h"
 #include "src/pir/testing/records.h"
-#include "valgrind/memcheck.h"
 
 namespace shoal::pir::lwe {
 namespace {
 
-// The system's randomness, all of it secret.
-class SecretRandom final : public RandomSource {
- public:
-  void Fill(MutableBytes out) override {
-    system_.Fill(out);
-    VALGRIND_MAKE_MEM_UNDEFINED(out.data(), out.size());
-  }
-
- private:
-  SystemRandom system_;
-};
-
-template <typename T>
-void MakePublic(T& values) {
-  VALGRIND_MAKE_MEM_DEFINED(values.data(), values.size() * sizeof(values[0]));
-}
+using shoal::testing::MakePublic;
+using shoal::testing::MakeSecret;
+using shoal::testing::SecretRandom;
 
 void RunSampler(const Kernel& kernel) {
   SecretRandom random;
@@ -61,11 +47,11 @@ void RunQuery(const Kernel& kernel) {
   constexpr uint64_t kColumns = 192;
   const PublicProduct product({1}, kColumns, {.kernel = &kernel});
   SecretRandom random;
-  uint64_t column = 77;
-  VALGRIND_MAKE_MEM_UNDEFINED(&column, sizeof column);
+  std::array<uint64_t, 1> column = {77};
+  MakeSecret(column);
   SecretVector<int32_t> secret;
   Bytes query;
-  const PublicProduct::Wanted wanted = {column, &secret, &query};
+  const PublicProduct::Wanted wanted = {column[0], &secret, &query};
   product.Encrypt({&wanted, 1}, random);
   MakePublic(query);
   SHOAL_CHECK(query.size() == 4 * kColumns);
@@ -73,7 +59,7 @@ void RunQuery(const Kernel& kernel) {
 }
 
 void RunRecover(Scheme engine, const Kernel& kernel) {
-  const testing::Records records(70, 1);
+  const pir::testing::Records records(70, 1);
   const auto server = CreateServer(engine, records.content(), {}, &kernel);
   SHOAL_CHECK(server.ok());
   const auto client = CreateClient((*server)->setup(), (*server)->hint(), {.kernel = &kernel});
@@ -92,26 +78,18 @@ void RunRecover(Scheme engine, const Kernel& kernel) {
   std::printf("%s: %s\n", kernel.name, std::string(SchemeName(engine)).c_str());
 }
 
-int Leak() {
-  SecretRandom random;
-  if (random.U64() % 2 == 0) std::printf("leaked\n");
-  return 0;
-}
-
 }  // namespace
 }  // namespace shoal::pir::lwe
 
 int main(int argc, char** argv) {
-  using namespace shoal::pir;       // NOLINT: a program of one page
-  using namespace shoal::pir::lwe;  // NOLINT
-  SHOAL_CHECK(sodium_init() >= 0);
-  if (argc > 1 && std::strcmp(argv[1], "--leak") == 0) return Leak();
-  for (const Kernel* kernel : SupportedKernels()) {
-    RunSampler(*kernel);
-    RunQuery(*kernel);
-    RunRecover(Scheme::kSimplePir, *kernel);
-  }
-  // Its hint takes long under valgrind, so it runs once, with the fastest kernel.
-  RunRecover(Scheme::kDoublePir, FastestKernel());
-  return 0;
+  using namespace shoal::pir::lwe;  // NOLINT: a program of one page
+  return shoal::testing::ConstantTimeMain(argc, argv, [] {
+    for (const Kernel* kernel : SupportedKernels()) {
+      RunSampler(*kernel);
+      RunQuery(*kernel);
+      RunRecover(Scheme::kSimplePir, *kernel);
+    }
+    // Its hint takes long under valgrind, so it runs once, with the fastest kernel.
+    RunRecover(Scheme::kDoublePir, FastestKernel());
+  });
 }

@@ -25,6 +25,7 @@
 #include "src/base/secret.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
+#include "src/pir/kit/checks.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::pir::lwe {
@@ -37,9 +38,6 @@ inline constexpr Scheme kAllSchemes[] = {Scheme::kSimplePir, Scheme::kDoublePir}
 absl::string_view SchemeName(Scheme scheme);
 // INVALID_ARGUMENT names those there are.
 absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
-
-// In front of every query: the epoch (8 bytes), the setup's id.
-inline constexpr size_t kQueryHeaderBytes = 8 + 32;
 
 // The kinds of request: queries over the whole table, of any clients, with answers of
 // Sizes::answer_bytes each; and one batch over chunks (batch.h), in which query i is over chunk i,

@@ -67,13 +67,7 @@ absl::Status CheckShape(const wire::PirSetup& setup) {
 
 wire::PirSetup MakeShape(absl::string_view engine, const Content& content,
                          const ServerOptions& options, uint64_t divisor) {
-  wire::PirSetup setup;
-  setup.set_engine(std::string(engine));
-  setup.set_table_id(ToString(content.table_id));
-  setup.set_epoch(content.epoch);
-  setup.set_manifest_digest(ToString(content.manifest_digest));
-  setup.set_rows(content.rows);
-  setup.set_record_bytes(content.record_bytes);
+  wire::PirSetup setup = SetupOf(engine, content);
   uint64_t rows_per_column = options.shape ? options.shape->rows_per_column() : 0;
   if (rows_per_column == 0 && content.record_bytes > 0) {
     const double square = std::sqrt(static_cast<double>(content.rows) / content.record_bytes);
@@ -157,53 +151,9 @@ absl::StatusOr<std::vector<Asked>> BeginQueries(const wire::PirSetup& setup,
           absl::StrFormat("pir: row %d of a table of %d rows", rows[i], setup.rows()));
     }
     asked[i].row = rows[i];
-    AppendLe<uint64_t>(asked[i].query, setup.epoch());
-    Append(asked[i].query, id);
+    AppendQueryHeader(setup, id, asked[i].query);
   }
   return asked;
-}
-
-absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
-                        BytesView query) {
-  if (query.size() < kQueryHeaderBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("pir: a query of %d bytes is no query", query.size()));
-  }
-  const uint64_t epoch = LoadLe<uint64_t>(query.data());
-  if (epoch != setup.epoch()) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("pir: the query is for epoch %d of the table, this server has epoch %d: "
-                        "fetch setup and hint again",
-                        epoch, setup.epoch()));
-  }
-  if (!std::equal(id.begin(), id.end(), query.begin() + 8)) {
-    return absl::FailedPreconditionError(
-        "pir: the query is for another engine, table or set of parameters: fetch setup and hint "
-        "again");
-  }
-  if (query.size() != query_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("pir: a query of %d bytes, not %d", query.size(), query_bytes));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content) {
-  if (ToString(content.table_id) != setup.table_id() || content.epoch <= setup.epoch()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("pir: not a later epoch of the same table (epoch %d after %d)",
-                        content.epoch, setup.epoch()));
-  }
-  if (content.record_bytes != setup.record_bytes()) {
-    return absl::InvalidArgumentError(absl::StrFormat("pir: rows of %d bytes, not %d",
-                                                      content.record_bytes, setup.record_bytes()));
-  }
-  const uint64_t room = setup.rows_per_column() * setup.columns();
-  if (content.rows == 0 || content.rows > room) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("pir: %d rows, the matrix has room for %d", content.rows, room));
-  }
-  return absl::OkStatus();
 }
 
 void SetQuery(BytesView query, uint64_t first, uint64_t index, PackedVectors& packed) {
@@ -238,19 +188,8 @@ absl::StatusOr<std::vector<std::vector<uint32_t>>> MultiplyChunks(
 
 absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
                               std::span<const uint64_t> changed_rows) {
-  SHOAL_RETURN_IF_ERROR(CheckRefresh(setup, content));
-  uint64_t next = 0;
-  for (uint64_t row : changed_rows) {
-    if (row >= std::max(content.rows, setup.rows())) {
-      return absl::InvalidArgumentError(absl::StrFormat("pir: no row %d", row));
-    }
-    if (row < next) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("pir: row %d is named twice or out of order", row));
-    }
-    next = row + 1;
-  }
-  return absl::OkStatus();
+  return pir::CheckRefreshRows(setup, setup.rows_per_column() * setup.columns(), content,
+                               changed_rows);
 }
 
 absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta,
@@ -288,12 +227,6 @@ std::optional<Delta> DeltaOf(const Digest& from, const wire::PirSetup& to,
                              std::optional<Bytes> changes) {
   if (!changes) return std::nullopt;
   return Delta{.from = from, .to = to, .changes = *std::move(changes)};
-}
-
-void SetEpoch(const Content& content, wire::PirSetup& setup) {
-  setup.set_epoch(content.epoch);
-  setup.set_manifest_digest(ToString(content.manifest_digest));
-  setup.set_rows(content.rows);
 }
 
 PublicProduct::PublicProduct(const Digest& seed, uint64_t columns, const ClientOptions& options)

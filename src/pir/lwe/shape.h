@@ -60,9 +60,6 @@ void SetHint(BytesView hint, wire::PirSetup& setup);
 // Begins queries for these rows: writes their headers. OUT_OF_RANGE as Client::Ask.
 absl::StatusOr<std::vector<Asked>> BeginQueries(const wire::PirSetup& setup,
                                                 std::span<const uint64_t> rows);
-// As Server::Answer; `id` is the setup's.
-absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
-                        BytesView query);
 // Sets vector `index` to words [first, first + packed.length()) of a query that has been checked.
 void SetQuery(BytesView query, uint64_t first, uint64_t index, PackedVectors& packed);
 // The products of Server::AnswerChunks, for one level: that of chunk i of the matrix's rows with
@@ -78,11 +75,8 @@ inline uint64_t ChunkOf(const wire::PirSetup& setup, uint64_t chunks, uint64_t r
   return row % setup.rows_per_column() / ChunkBlocks(setup, chunks);
 }
 
-// Whether a server of `setup` can be refreshed to this content (Server::Refresh). INVALID_ARGUMENT
-// says what does not fit.
-absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content);
-
-// CheckRefresh, and INVALID_ARGUMENT for a row that neither epoch has.
+// Whether a server of `setup` can be refreshed to this content (kit/checks.h): its matrix has the
+// room.
 absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
                               std::span<const uint64_t> changed_rows);
 
@@ -99,9 +93,6 @@ Runs RunsOf(const wire::PirSetup& setup, const Content& content,
 // Nothing if `changes` is nothing.
 std::optional<Delta> DeltaOf(const Digest& from, const wire::PirSetup& to,
                              std::optional<Bytes> changes);
-
-// The setup of the new epoch, but for the hint.
-void SetEpoch(const Content& content, wire::PirSetup& setup);
 
 // The client's product of the public matrix and its secrets.
 class PublicProduct {

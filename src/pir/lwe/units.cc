@@ -7,6 +7,7 @@
 
 #include "src/base/check.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/kit/measure.h"
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/lwe/lwe.h"
 #include "src/pir/lwe/shape.h"
@@ -55,18 +56,6 @@ std::vector<Amount> SetupWork(Scheme scheme, const wire::PirSetup& shape) {
   return {{"pir_public_byte", bytes}, {"pir_word", hint_rows * kDimension}};
 }
 
-double Positive(double ns) { return std::max(0.01, ns); }
-
-// A table of zeros: no cost depends on a value.
-Content Zeros(uint64_t rows, uint32_t record_bytes) {
-  return {.table_id = {1},
-          .epoch = 1,
-          .manifest_digest = {2},
-          .rows = rows,
-          .record_bytes = record_bytes,
-          .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 0); }};
-}
-
 // Client and server over a small table: what a query costs to make, to answer in a full pass, and
 // to recover from.
 struct Times {
@@ -77,7 +66,7 @@ Times TimeScheme(Scheme scheme, uint64_t rows, uint32_t record_bytes, uint64_t r
   ServerOptions options;
   options.shape.emplace().set_rows_per_column(rows_per_column);
   options.pool = &pool;
-  const auto server = *CreateServer(scheme, Zeros(rows, record_bytes), options);
+  const auto server = *CreateServer(scheme, ContentToMeasure(rows, record_bytes), options);
   const auto client = *CreateClient(server->setup(), server->hint(), {});
   std::vector<Asked> asked(kMaxQueriesPerRequest);
   std::vector<BytesView> queries(asked.size());
@@ -124,7 +113,7 @@ std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random, ThreadPoo
     const ByteMatrix matrix = matrix_of(bytes / 32);
     PackedVectors room = *PanelRoom(kernel);
     const double ns = TypicalNanoseconds([&] { (void)matrix.MultiplyPublic(room, {}, &pool); });
-    units.push_back({"pir_public_byte", Positive(ns / static_cast<double>(matrix.bytes()))});
+    units.push_back({"pir_public_byte", CostOf(ns / static_cast<double>(matrix.bytes()))});
   }
   const ByteMatrix matrix = matrix_of(bytes);
   const auto pass = [&](uint64_t queries) {
@@ -135,21 +124,21 @@ std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random, ThreadPoo
            static_cast<double>(matrix.bytes());
   };
   constexpr double kMore = kMaxQueriesPerRequest - 1;
-  const double one = Positive(pass(1));
-  const double more = Positive((pass(kMaxQueriesPerRequest) - one) / kMore);
+  const double one = CostOf(pass(1));
+  const double more = CostOf((pass(kMaxQueriesPerRequest) - one) / kMore);
   units.push_back({"pir_pass_byte", one});
   units.push_back({"pir_query_byte", more});
 
   // One row a column: a query is nearly all of what there is to pack.
   constexpr uint32_t kRecord = 64;
   const Times simple = TimeScheme(Scheme::kSimplePir, kColumns, kRecord, 1, random, pool);
-  units.push_back({"pir_ask_column", Positive(simple.ask_ns / kColumns)});
-  units.push_back({"simplepir_recover_byte", Positive(simple.recover_ns / kRecord)});
+  units.push_back({"pir_ask_column", CostOf(simple.ask_ns / kColumns)});
+  units.push_back({"simplepir_recover_byte", CostOf(simple.recover_ns / kRecord)});
   const double product = kColumns * kRecord * (one + kMore * more) / (kMore + 1);
-  units.push_back({"pir_word", Positive((simple.answer_ns - product) / (kColumns + kRecord))});
+  units.push_back({"pir_word", CostOf((simple.answer_ns - product) / (kColumns + kRecord))});
   constexpr uint32_t kShort = 4;
   const Times twice = TimeScheme(Scheme::kDoublePir, 4096, kShort, 64, random, pool);
-  units.push_back({"doublepir_recover_byte", Positive(twice.recover_ns / kShort)});
+  units.push_back({"doublepir_recover_byte", CostOf(twice.recover_ns / kShort)});
   return units;
 }
 

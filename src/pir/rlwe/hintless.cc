@@ -7,6 +7,9 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/kit/measure.h"
+#include "src/pir/kit/shaped_engine.h"
+#include "src/pir/kit/stateless_session.h"
 #include "src/pir/rlwe/hintless_server.h"
 #include "src/pir/rlwe/hintless_session.h"
 #include "src/pir/rlwe/hintless_shape.h"
@@ -14,38 +17,10 @@
 namespace shoal::pir::rlwe {
 namespace {
 
-absl::StatusOr<wire::PirSetup> SetupOf(const Content& content, const ServerOptions& options) {
-  wire::PirSetup setup;
-  setup.set_engine(std::string(kHintlessName));
-  setup.set_table_id(ToString(content.table_id));
-  setup.set_epoch(content.epoch);
-  setup.set_manifest_digest(ToString(content.manifest_digest));
-  setup.set_rows(content.rows);
-  setup.set_record_bytes(content.record_bytes);
-  if (options.shape.has_value() && !options.shape->shape().empty()) {
-    setup.set_shape(options.shape->shape());
-  } else {
-    SHOAL_ASSIGN_OR_RETURN(const HintlessShape shape,
-                           ChooseHintlessShape(content.rows, content.record_bytes));
-    setup.set_shape(EncodeHintlessShape(shape));
-  }
-  SHOAL_RETURN_IF_ERROR(ParseHintlessShape(setup).status());
-  return setup;
-}
-
-class HintlessEngine final : public Engine {
+class HintlessEngine final : public ShapedEngine {
  public:
-  absl::string_view name() const override { return kHintlessName; }
-  std::span<const Role> roles() const override {
-    static constexpr Role kRoles[] = {Role::kSingle};
-    return kRoles;
-  }
-  bool keeps_state() const override { return false; }
+  HintlessEngine() : ShapedEngine(kHintlessName, Servers::kOne, /*keeps_state=*/false) {}
 
-  absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
-                                         const ServerOptions& options) const override {
-    return SetupOf(content, options);
-  }
   absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& setup) const override {
     SHOAL_ASSIGN_OR_RETURN(const HintlessShape shape, ParseHintlessShape(setup));
     Sizes sizes;
@@ -78,23 +53,22 @@ class HintlessEngine final : public Engine {
     return work;
   }
 
-  absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
-                                                       ServerOptions options) const override {
-    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup setup, SetupOf(content, options));
-    const bool given = options.shape.has_value() && !options.shape->shape().empty();
-    return given ? HintlessServer::Create(content, setup, options, {})
-                 : HintlessServer::CreateAtFirstDraw(content, setup, options, {});
+ protected:
+  absl::StatusOr<std::string> ChooseShape(const wire::PirSetup& table) const override {
+    SHOAL_ASSIGN_OR_RETURN(const HintlessShape shape,
+                           ChooseHintlessShape(table.rows(), table.record_bytes()));
+    return EncodeHintlessShape(shape);
   }
-  absl::StatusOr<std::unique_ptr<Session>> OpenSession(std::span<const wire::PirSetup> setups,
+  absl::StatusOr<std::unique_ptr<Server>> MakeServer(wire::PirSetup setup, const Content& content,
+                                                     const ServerOptions& options) const override {
+    return HasShape(options) ? HintlessServer::Create(content, setup, options, {})
+                             : HintlessServer::CreateAtFirstDraw(content, setup, options, {});
+  }
+  absl::StatusOr<std::unique_ptr<Session>> MakeSession(const wire::PirSetup& setup,
                                                        const SessionOptions&) const override {
-    SHOAL_CHECK(setups.size() == 1);
-    // Also refuses a setup of another engine, or with a hint.
-    SHOAL_RETURN_IF_ERROR(SizesOf(setups[0]).status());
-    return OpenHintlessSession(setups[0]);
+    return OpenStatelessSession<HintlessClient>(setup);
   }
 };
-
-double Positive(double ns) { return std::max(1e-6, ns); }
 
 // A server and a client over a table whose values fill `packs` packs and whose columns fill
 // `blocks` ring elements. No cost depends on a value.
@@ -104,15 +78,10 @@ struct Measured {
               .columns = blocks * kDegree,
               .word_bits = kMinWordBits,
               .record_bytes = kDegree},
-        content{.table_id = {1},
-                .epoch = 1,
-                .manifest_digest = {2},
-                .rows = uint64_t{packs} * blocks * kDegree,
-                .record_bytes = kDegree,
-                .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 1); }} {
+        content(ContentToMeasure(uint64_t{packs} * blocks * kDegree, kDegree)) {
     ServerOptions options = {.pool = &pool};
     options.shape.emplace().set_shape(EncodeHintlessShape(shape));
-    const wire::PirSetup setup = *SetupOf(content, options);
+    const wire::PirSetup setup = *Hintless().ShapeOf(content, options);
     const Stopwatch set_up(Stopwatch::kProcess);
     server = *HintlessServer::Create(content, setup, options, {});
     setup_ns = static_cast<double>(set_up.Nanoseconds());
@@ -139,7 +108,7 @@ std::vector<Amount> MeasureHintlessUnits(uint64_t bytes, RandomSource& random, T
       std::clamp<uint64_t>(bytes / (uint64_t{kPacks} * kDegree * kDegree), 2, 12));
   const Measured narrow(kPacks, 1, pool), wide(kPacks, blocks, pool);
   constexpr double kValues = kPacks * double{kDegree};
-  const double encode = Positive((wide.setup_ns - narrow.setup_ns) / (kValues * (blocks - 1)));
+  const double encode = CostOf((wide.setup_ns - narrow.setup_ns) / (kValues * (blocks - 1)));
 
   std::vector<HintlessAsked> asked(HintlessShape::kTogether);
   const double ask_ns = TypicalNanoseconds([&] {
@@ -154,19 +123,19 @@ std::vector<Amount> MeasureHintlessUnits(uint64_t bytes, RandomSource& random, T
     }
     return best * 1e9 / static_cast<double>(wide.shape.digits_bytes());
   };
-  const double one = Positive(pack(1));
-  const double more = Positive((pack(asked.size()) - one) / (HintlessShape::kTogether - 1));
+  const double one = CostOf(pack(1));
+  const double more = CostOf((pack(asked.size()) - one) / (HintlessShape::kTogether - 1));
   const RequestView view = {.kind = 0, .count = 1, .body = queries[0]};
   const Bytes answer = *wide.server->Answer(Role::kSingle, {&view, 1})[0];
   const double recover_ns =
       TypicalNanoseconds([&] { SHOAL_CHECK(wide.client->Recover(asked[0], answer).ok()); });
   return {
       {"hintless_encode", encode},
-      {"hintless_pack", Positive(narrow.setup_ns / kPacks - encode * kDegree)},
+      {"hintless_pack", CostOf(narrow.setup_ns / kPacks - encode * kDegree)},
       {"hintless_digit_byte", one},
       {"hintless_more_digit_byte", more},
-      {"hintless_block", Positive(ask_ns / static_cast<double>(asked.size() * blocks))},
-      {"hintless_recover", Positive(recover_ns / kPacks)},
+      {"hintless_block", CostOf(ask_ns / static_cast<double>(asked.size() * blocks))},
+      {"hintless_recover", CostOf(recover_ns / kPacks)},
   };
 }
 

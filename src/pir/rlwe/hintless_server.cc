@@ -10,6 +10,7 @@
 #include "src/base/status_macros.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
+#include "src/pir/kit/checks.h"
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/lwe/shape.h"
 #include "src/pir/pages.h"
@@ -135,9 +136,6 @@ absl::StatusOr<std::unique_ptr<HintlessServer>> HintlessServer::Create(const Con
                                                                        const Kernels& kernels) {
   SHOAL_ASSIGN_OR_RETURN(const HintlessShape shape, ParseHintlessShape(setup));
   SHOAL_RETURN_IF_ERROR(CheckMemory(shape.server_bytes(), "a table for hintless"));
-  if (!options.product.empty()) {
-    return absl::InvalidArgumentError("hintless: a product of another engine");
-  }
   std::unique_ptr<HintlessServer> server(new HintlessServer(setup, shape, options, kernels));
   SHOAL_ASSIGN_OR_RETURN(server->digits_, AllocatePages(shape.digits_bytes(), "hintless' digits"));
   SHOAL_ASSIGN_OR_RETURN(server->matrix_,
@@ -210,13 +208,13 @@ absl::Status HintlessServer::MakePacks(std::span<const size_t> packs,
 }
 
 absl::StatusOr<HintlessServer::Query> HintlessServer::Read(BytesView query) const {
-  SHOAL_RETURN_IF_ERROR(lwe::CheckQuery(setup_, id_, shape_.query_bytes(), query));
+  SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, shape_.query_bytes(), query));
   Query read;
   read.words.resize(shape_.columns);
   const uint64_t word_bytes = uint64_t{shape_.columns} * shape_.word_bits / 8;
-  SHOAL_RETURN_IF_ERROR(lwe::ParseRounded(query.subspan(kHintlessHeaderBytes, word_bytes),
+  SHOAL_RETURN_IF_ERROR(lwe::ParseRounded(query.subspan(kQueryHeaderBytes, word_bytes),
                                           32 - shape_.word_bits, read.words));
-  BytesView keys = query.subspan(kHintlessHeaderBytes + word_bytes);
+  BytesView keys = query.subspan(kQueryHeaderBytes + word_bytes);
   std::vector<uint32_t> key(kPolynomialWords);
   for (std::vector<uint32_t>* each : {&read.keys.rotation, &read.keys.conjugation}) {
     SHOAL_RETURN_IF_ERROR(ReadResidues(keys.first(kCollapseKeyBytes), key));
@@ -321,51 +319,13 @@ HintlessServer::Variances HintlessServer::VariancesOfErrors() const {
 
 std::vector<absl::StatusOr<Bytes>> HintlessServer::Answer(
     Role role, std::span<const RequestView> requests) const {
-  std::vector<absl::StatusOr<Bytes>> answers(requests.size(), Bytes());
-  std::vector<Query> queries;
-  std::vector<size_t> of;
-  const auto answer = [&] {
-    if (queries.empty()) return;
-    Phases phases;
-    const auto made = AnswerTogether(queries, phases);
-    for (size_t i = 0; i < queries.size(); ++i) {
-      absl::StatusOr<Bytes>& to = answers[of[i]];
-      if (!made.ok()) {
-        to = made.status();
-      } else if (to.ok()) {
-        Append(*to, (*made)[i]);
-      }
-    }
-    queries.clear();
-    of.clear();
-  };
-  const uint64_t bytes = shape_.query_bytes();
-  for (size_t r = 0; r < requests.size(); ++r) {
-    const RequestView& request = requests[r];
-    if (role != Role::kSingle || request.kind != 0) {
-      answers[r] = absl::InvalidArgumentError("hintless: no such role or kind of request");
-      continue;
-    }
-    if (request.count == 0 || request.count > kMaxQueriesPerRequest ||
-        request.body.size() != request.count * bytes) {
-      answers[r] = absl::InvalidArgumentError(
-          absl::StrFormat("hintless: %d bytes for %d queries of %d bytes", request.body.size(),
-                          request.count, bytes));
-      continue;
-    }
-    for (uint32_t i = 0; i < request.count && answers[r].ok(); ++i) {
-      absl::StatusOr<Query> read = Read(request.body.subspan(i * bytes, bytes));
-      if (!read.ok()) {
-        answers[r] = read.status();
-        break;
-      }
-      queries.push_back(*std::move(read));
-      of.push_back(r);
-      if (queries.size() == HintlessShape::kTogether) answer();
-    }
-  }
-  answer();
-  return answers;
+  return AnswerInPasses(
+      setup_, shape_.query_bytes(), HintlessShape::kTogether, role, requests,
+      [this](BytesView query) { return Read(query); },
+      [this](std::span<const Query> queries) {
+        Phases phases;
+        return AnswerTogether(queries, phases);
+      });
 }
 
 std::vector<size_t> HintlessServer::PacksOf(std::span<const uint64_t> rows) const {
@@ -413,8 +373,8 @@ absl::StatusOr<std::optional<Delta>> HintlessServer::Refresh(
     SHOAL_CHECK(MakePacks(packs, nullptr).ok());
     return absl::InvalidArgumentError(made.message());
   }
-  lwe::SetEpoch(content, setup_);
-  lwe::SetEpoch(content, matrix_setup_);
+  SetEpoch(content, setup_);
+  SetEpoch(content, matrix_setup_);
   id_ = SetupId(setup_);
   return std::optional<Delta>();
 }

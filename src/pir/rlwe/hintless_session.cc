@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/checks.h"
 #include "src/pir/lwe/gaussian.h"
 #include "src/pir/lwe/lwe.h"
 #include "src/pir/lwe/rounding.h"
@@ -14,7 +15,6 @@
 #include "src/pir/rlwe/small_public.h"
 #include "src/pir/rlwe/small_transform.h"
 #include "src/pir/rlwe/small_words.h"
-#include "src/pir/rlwe/stateless_session.h"
 
 namespace shoal::pir::rlwe {
 namespace {
@@ -58,8 +58,7 @@ HintlessAsked HintlessClient::Ask(uint64_t row, RandomSource& random) const {
   for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, secret.data() + k * kDegree);
 
   asked.query.reserve(shape_.query_bytes());
-  AppendLe<uint64_t>(asked.query, setup_.epoch());
-  Append(asked.query, SetupId(setup_));
+  AppendQueryHeader(setup_, SetupId(setup_), asked.query);
 
   // a s + e + 2^24 at the wanted column, rounded up or down at random so that the mean is that.
   SecretVector<uint32_t> words(shape_.blocks() * kDegree), product(kPolynomialWords);
@@ -176,11 +175,6 @@ std::vector<int64_t> HintlessClient::Errors(const HintlessAsked& asked,
     errors.push_back(static_cast<int64_t>(error));
   }
   return errors;
-}
-
-absl::StatusOr<std::unique_ptr<Session>> OpenHintlessSession(const wire::PirSetup& setup) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<HintlessClient> client, HintlessClient::Create(setup));
-  return std::make_unique<StatelessSession<HintlessClient>>(std::move(client));
 }
 
 }  // namespace shoal::pir::rlwe

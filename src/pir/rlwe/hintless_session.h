@@ -62,8 +62,6 @@ class HintlessClient {
   std::vector<uint32_t> keys_[kCollapseKeys];  // public parts
 };
 
-absl::StatusOr<std::unique_ptr<Session>> OpenHintlessSession(const wire::PirSetup& setup);
-
 }  // namespace shoal::pir::rlwe
 
 #endif  // SHOAL_SRC_PIR_RLWE_HINTLESS_SESSION_H_

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "src/pir/engine.h"
+#include "src/pir/kit/checks.h"
 #include "src/pir/rlwe/params.h"
 #include "src/pir/rlwe/small_kernel.h"
 
@@ -25,8 +26,6 @@ inline constexpr uint32_t kMinWordBits = 27;
 inline constexpr uint32_t kHintlessMaskBits = 22;
 inline constexpr uint32_t kHintlessBodyBits = 11;
 
-// In front of every query: the epoch (8 bytes), the setup's id.
-inline constexpr uint64_t kHintlessHeaderBytes = 8 + 32;
 // Keys of a query: of X -> X^5 and of X -> X^-1.
 inline constexpr uint32_t kCollapseKeys = 2;
 inline constexpr uint64_t kCollapseKeyBytes = kPrimes * kDegree * kPrimeBits / 8;
@@ -61,7 +60,7 @@ struct HintlessShape {
   // Ring elements that the columns take.
   uint64_t blocks() const { return (uint64_t{columns} + kDegree - 1) / kDegree; }
   uint64_t query_bytes() const {
-    return kHintlessHeaderBytes + uint64_t{columns} * word_bits / 8 +
+    return kQueryHeaderBytes + uint64_t{columns} * word_bits / 8 +
            kCollapseKeys * kCollapseKeyBytes;
   }
   uint64_t answer_bytes() const { return packs() * (kPackedMaskBytes + kPackedBodyBytes); }

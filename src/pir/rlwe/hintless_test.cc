@@ -15,7 +15,7 @@
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/sanitized.h"
 #include "src/base/testing/test_random.h"
-#include "src/parallel/thread_pool.h"
+#include "src/pir/kit/testing/stateless_contract.h"
 #include "src/pir/lwe/gaussian.h"
 #include "src/pir/lwe/lwe.h"
 #include "src/pir/lwe/rounding.h"
@@ -31,6 +31,7 @@
 namespace shoal::pir::rlwe {
 namespace {
 
+using pir::testing::AnswerOne;
 using pir::testing::Records;
 using shoal::testing::StatusIs;
 using shoal::testing::TestRandom;
@@ -47,34 +48,24 @@ wire::PirSetup SetupFor(const Content& content, const HintlessShape& shape) {
   return *std::move(made);
 }
 
-absl::StatusOr<Bytes> AnswerOne(const Server& server, BytesView query) {
-  const RequestView view = {.kind = 0, .count = 1, .body = query};
-  return server.Answer(Role::kSingle, {&view, 1})[0];
-}
+struct Scheme {
+  using Server = HintlessServer;
+  using Client = HintlessClient;
+  static const pir::Engine& Engine() { return Hintless(); }
+  static auto MakeServer(const Content& content, const wire::PirSetup& setup,
+                         const ServerOptions& options) {
+    return HintlessServer::Create(content, setup, options, {});
+  }
+};
 
-// A server and a client over random records, `missing` fewer than there is room for.
-struct World {
-  explicit World(const HintlessShape& shape, uint64_t missing = 0, ServerOptions options = {})
+// `missing` fewer records than there is room for.
+struct World : pir::testing::StatelessWorld<Scheme> {
+  explicit World(const HintlessShape& shape, uint64_t missing = 0)
       : World(
             Records(uint64_t{shape.rows_per_column} * shape.columns - missing, shape.record_bytes),
-            shape, options) {}
-  World(Records of, const HintlessShape& shape, ServerOptions options = {})
-      : records(std::move(of)), setup(SetupFor(records.content(), shape)) {
-    server = *HintlessServer::Create(records.content(), setup, options, {});
-    client = *HintlessClient::Create(setup);
-  }
-  void ExpectServed(uint64_t row) {
-    const HintlessAsked asked = client->Ask(row, random);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, AnswerOne(*server, asked.query));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, client->Recover(asked, answer));
-    ASSERT_TRUE(std::ranges::equal(record, records.at(row))) << "row " << row;
-  }
-
-  TestRandom random{5};
-  Records records;
-  wire::PirSetup setup;
-  std::unique_ptr<HintlessServer> server;
-  std::unique_ptr<HintlessClient> client;
+            shape) {}
+  World(Records of, const HintlessShape& shape)
+      : StatelessWorld(std::move(of), EncodeHintlessShape(shape)) {}
 };
 
 constexpr uint32_t kTinyBytes = 600;
@@ -284,7 +275,7 @@ TEST(Hintless, ErrorsAndSecretsAreTheSamplersGaussians) {
     std::vector<uint32_t> secret(asked.secret.begin(), asked.secret.end());
     std::vector<uint32_t> words(4096), product(kPolynomialWords);
     SHOAL_ASSERT_OK(lwe::ParseRounded(
-        BytesView(asked.query).subspan(kHintlessHeaderBytes, 4096 * 27 / 8), 5, words));
+        BytesView(asked.query).subspan(kQueryHeaderBytes, 4096 * 27 / 8), 5, words));
     for (uint64_t block = 0; block < 2; ++block) {
       MultiplyPolynomials(ExpandColumnBlock(seed, block).data(), secret.data(), product.data());
       back(product);
@@ -297,7 +288,7 @@ TEST(Hintless, ErrorsAndSecretsAreTheSamplersGaussians) {
         word_sum += error;
       }
     }
-    BytesView keys = BytesView(asked.query).subspan(kHintlessHeaderBytes + 4096 * 27 / 8);
+    BytesView keys = BytesView(asked.query).subspan(kQueryHeaderBytes + 4096 * 27 / 8);
     for (uint32_t key = 0; key < kCollapseKeys; ++key) {
       std::vector<uint32_t> body(kPolynomialWords), coefficients(secret);
       SHOAL_ASSERT_OK(ReadResidues(keys.subspan(key * kCollapseKeyBytes, kCollapseKeyBytes), body));
@@ -335,203 +326,48 @@ TEST(Hintless, ErrorsAndSecretsAreTheSamplersGaussians) {
 
 // Fixed public parts are safe only under a secret of its own for every query.
 TEST(Hintless, NoTwoQueriesShareASecretOrAWordOfTheirs) {
-  World world(kTiny);
-  std::set<std::vector<uint32_t>> secrets;
-  std::set<Bytes> words, keys;
-  constexpr size_t kKeys = 20;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Hintless().OpenSession({&world.setup, 1}, {}));
-  const std::vector<uint64_t> rows(kKeys, 4);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = kKeys}));
-  const uint64_t query_bytes = world.client->shape().query_bytes();
-  const uint64_t word_bytes = query_bytes - kHintlessHeaderBytes - 2 * kCollapseKeyBytes;
-  size_t queries = 0;
-  while (batch->steps() > 0) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(world.random));
-    ASSERT_EQ(requests.size(), 1u);
-    for (uint32_t i = 0; i < requests[0].count; ++i, ++queries) {
-      const BytesView query = BytesView(requests[0].body).subspan(i * query_bytes, query_bytes);
-      words.insert(ToBytes(query.subspan(kHintlessHeaderBytes, word_bytes)));
-      for (size_t key = 0; key < 2; ++key) {
-        keys.insert(ToBytes(query.subspan(
-            kHintlessHeaderBytes + word_bytes + key * kCollapseKeyBytes, kCollapseKeyBytes)));
-      }
+  World(kTiny).ExpectNothingTwice(4, [](BytesView query) {
+    const size_t keys_at = query.size() - kCollapseKeys * kCollapseKeyBytes;
+    std::vector<BytesView> parts = {query.subspan(kQueryHeaderBytes, keys_at - kQueryHeaderBytes)};
+    for (size_t key = 0; key < kCollapseKeys; ++key) {
+      parts.push_back(query.subspan(keys_at + key * kCollapseKeyBytes, kCollapseKeyBytes));
     }
-    const RequestView view = {
-        .kind = requests[0].kind, .count = requests[0].count, .body = requests[0].body};
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer,
-                               world.server->Answer(Role::kSingle, {&view, 1})[0]);
-    const BytesView answer_view = answer;
-    SHOAL_ASSERT_OK(batch->Finish({&answer_view, 1}));
-  }
-  EXPECT_EQ(queries, kKeys);
-  EXPECT_EQ(words.size(), kKeys);
-  EXPECT_EQ(keys.size(), 2 * kKeys);
-  const auto records = batch->TakeRecords();
-  for (size_t i = 0; i < kKeys; ++i) {
-    EXPECT_TRUE(std::ranges::equal(BytesView(records).subspan(i * kTinyBytes, kTinyBytes),
-                                   world.records.at(4)));
-  }
-  for (int i = 0; i < 20; ++i) {
-    const HintlessAsked asked = world.client->Ask(4, world.random);
-    secrets.insert({asked.secret.begin(), asked.secret.end()});
-  }
-  EXPECT_EQ(secrets.size(), 20u);
+    return parts;
+  });
 }
 
 // What is sent depends on the number of keys alone.
 TEST(Hintless, RequestsHaveOneLengthWhateverIsAsked) {
-  World world(kTiny);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Hintless().OpenSession({&world.setup, 1}, {}));
-  EXPECT_EQ(session->needed(5), Session::Need::kNothing);
-  EXPECT_EQ(session->Budget(), std::nullopt);
-  std::set<std::pair<uint64_t, uint64_t>> lengths;
-  for (const std::vector<uint64_t>& rows :
-       std::vector<std::vector<uint64_t>>{{}, {0}, {17, 17, 17}, {1, 2}}) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 3}));
-    EXPECT_EQ(batch->steps(), 1u);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(world.random));
-    lengths.insert({requests[0].body.size(), requests[0].answer_bytes});
-    EXPECT_EQ(requests[0].count, 3u);
-    // A lying server: any bytes of the right length are some records, others are refused.
-    Bytes lie(requests[0].answer_bytes);
-    world.random.Fill(lie);
-    BytesView view = BytesView(lie).first(lie.size() - 1);
-    EXPECT_THAT(batch->Finish({&view, 1}), StatusIs(kInvalid, "hintless: an answer of"));
-    view = lie;
-    SHOAL_ASSERT_OK(batch->Finish({&view, 1}));
-    EXPECT_EQ(batch->TakeRecords().size(), rows.size() * kTinyBytes);
-  }
-  EXPECT_EQ(lengths.size(), 1u);
-  const uint64_t beyond = world.setup.rows();
-  EXPECT_THAT(session->Ask({.rows = {&beyond, 1}, .keys = 1}),
-              StatusIs(absl::StatusCode::kOutOfRange, "row 256"));
+  World(kTiny).ExpectOneLengthWhateverIsAsked();
 }
 
 // Whatever is wrong with a query, the queries that came with it have their answers.
 TEST(Hintless, BadQueriesAreRefusedAndGoodOnesBesideThemServed) {
-  World world(kTiny);
-  const HintlessAsked asked = world.client->Ask(11, world.random);
-  const Bytes good = asked.query;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes expected, AnswerOne(*world.server, good));
-  Bytes other_epoch = good, other_setup = good, large_word = good, twice = good;
-  other_epoch[0] ^= 2;
-  other_setup[20] ^= 1;
-  for (size_t i = 0; i < 4; ++i) large_word[good.size() - 1 - i] = 0xff;
-  const Bytes short_query(good.begin(), good.end() - 1);
-  Append(twice, large_word);
-  const auto view = [](const Bytes& body, uint32_t count = 1, uint32_t kind = 0) {
-    return RequestView{.kind = kind, .count = count, .body = body};
-  };
-  const Bytes none;
-  const std::vector<RequestView> requests = {
-      view(good),        view(other_epoch), view(other_setup),    view(large_word),
-      view(short_query), view(none),        view(good, 2),        view(good, 0),
-      view(good, 1, 1),  view(twice, 2),    view(good, 1u << 31), view(good)};
-  const auto answers = world.server->Answer(Role::kSingle, requests);
-  ASSERT_EQ(answers.size(), requests.size());
-  EXPECT_THAT(answers[0], shoal::testing::IsOk());
-  EXPECT_EQ(*answers[0], expected);
-  EXPECT_THAT(answers[1], StatusIs(kPrecondition, "epoch"));
-  EXPECT_THAT(answers[2], StatusIs(kPrecondition, "another engine, table or set of parameters"));
-  EXPECT_THAT(answers[3], StatusIs(kInvalid, "not below its prime"));
-  for (const size_t i : {4, 5, 6, 7, 10}) EXPECT_THAT(answers[i], StatusIs(kInvalid, "bytes for"));
-  EXPECT_THAT(answers[8], StatusIs(kInvalid, "kind"));
-  EXPECT_THAT(answers[9], StatusIs(kInvalid, "not below its prime"));
-  EXPECT_THAT(answers[11], shoal::testing::IsOk());
-  EXPECT_EQ(*answers[11], expected);
-  const RequestView one = view(good);
-  EXPECT_THAT(world.server->Answer(Role::kOffline, {&one, 1})[0], StatusIs(kInvalid, "role"));
-  EXPECT_EQ(world.server->max_request_bytes(), kMaxQueriesPerRequest * good.size());
+  World(kTiny).ExpectBadQueriesRefusedAndGoodOnesServed();
 }
 
 TEST(Hintless, MutatedQueriesAreAnsweredOrRefused) {
-  World world(kTiny);
-  const Bytes good = world.client->Ask(3, world.random).query;
-  int answered = 0, refused = 0;
-  for (int trial = 0; trial < 60; ++trial) {
-    Bytes query = good;
-    if (trial % 3 == 0) {
-      for (size_t i = kHintlessHeaderBytes; i < query.size() - 2 * kCollapseKeyBytes; ++i) {
-        query[i] = static_cast<uint8_t>(world.random.U64());
-      }
-    } else {
-      for (uint64_t flips = 1 + world.random.Below(3); flips > 0; --flips) {
-        query[world.random.Below(query.size())] ^=
-            static_cast<uint8_t>(1u << world.random.Below(8));
-      }
-      if (trial % 3 == 1 && world.random.Below(4) == 0)
-        query.resize(world.random.Below(2 * good.size()));
-    }
-    const auto answer = AnswerOne(*world.server, query);
-    if (answer.ok()) {
-      ++answered;
-      ASSERT_EQ(answer->size(), world.client->shape().answer_bytes());
-    } else {
-      ++refused;
-      ASSERT_TRUE(answer.status().code() == kInvalid || answer.status().code() == kPrecondition);
-    }
-  }
-  EXPECT_GT(answered, 10);
-  EXPECT_GT(refused, 3);
-  world.ExpectServed(3);
+  World(kTiny).ExpectMutatedQueriesAnsweredOrRefused(2 * kCollapseKeyBytes);
 }
 
 // A setup is refused, or every size that follows from it is sensible and a client opens.
 TEST(Hintless, SetupsAreRefusedOrFit) {
   World world(kTiny);
-  const uint64_t extremes[] = {0,
-                               1,
-                               2,
-                               27,
-                               33,
-                               64,
-                               uint64_t{1} << 17,
-                               uint64_t{1} << 20,
-                               uint64_t{1} << 31,
-                               ~uint64_t{0} >> 1,
-                               ~uint64_t{0}};
-  int taken = 0, refused = 0;
-  for (int trial = 0; trial < 4000; ++trial) {
-    wire::PirSetup setup = world.setup;
-    const auto extreme = [&](uint64_t old) {
-      return world.random.Below(3) == 0 ? extremes[world.random.Below(std::size(extremes))] : old;
-    };
-    setup.set_rows(extreme(setup.rows()));
-    setup.set_record_bytes(static_cast<uint32_t>(extreme(setup.record_bytes())));
-    setup.set_shape(EncodeHintlessShape(
-        {.rows_per_column = static_cast<uint32_t>(extreme(kTiny.rows_per_column)),
-         .columns = static_cast<uint32_t>(extreme(kTiny.columns)),
-         .word_bits = static_cast<uint32_t>(extreme(kTiny.word_bits)),
-         .draw = static_cast<uint32_t>(extreme(0))}));
-    if (world.random.Below(8) == 0) setup.set_columns(world.random.Below(2));
-    if (world.random.Below(8) == 0) {
-      std::string bytes = setup.shape();
-      bytes.resize(world.random.Below(20));
-      setup.set_shape(bytes);
-    }
-    const auto sizes = Hintless().SizesOf(setup);
-    if (!sizes.ok()) {
-      ++refused;
-      ASSERT_THAT(sizes, StatusIs(kInvalid, ""));
-      continue;
-    }
-    ++taken;
-    ASSERT_EQ(sizes->hint_bytes, 0u);
-    ASSERT_LE(sizes->query_bytes, 1u << 20);
-    ASSERT_LE(sizes->answer_bytes, uint64_t{1} << 26);
-    ASSERT_LE(sizes->server_bytes, uint64_t{1} << 50);
-    const HintlessShape shape = *ParseHintlessShape(setup);
-    ASSERT_GE(uint64_t{shape.rows_per_column} * shape.columns, setup.rows());
-    ASSERT_LE(HintlessFailureLog2(shape, MaxPackNorms()), kHintlessMaxFailureLog2);
-  }
-  EXPECT_GT(taken, 100);
-  EXPECT_GT(refused, 100);
-  wire::PirSetup other = world.setup;
-  other.set_engine("simplepir");
-  EXPECT_THAT(Hintless().OpenSession({&other, 1}, {}), StatusIs(kInvalid, "not hintless"));
-  other = world.setup;
-  other.set_hint_bytes(1);
-  EXPECT_FALSE(Hintless().OpenSession({&other, 1}, {}).ok());
+  world.ExpectSetupsRefusedOrFit(
+      {0, 1, 2, 27, 33, 64, uint64_t{1} << 17, uint64_t{1} << 20, uint64_t{1} << 31,
+       ~uint64_t{0} >> 1, ~uint64_t{0}},
+      [](const auto& extreme) {
+        return EncodeHintlessShape(
+            {.rows_per_column = static_cast<uint32_t>(extreme(kTiny.rows_per_column)),
+             .columns = static_cast<uint32_t>(extreme(kTiny.columns)),
+             .word_bits = static_cast<uint32_t>(extreme(kTiny.word_bits)),
+             .draw = static_cast<uint32_t>(extreme(0))});
+      },
+      [](const wire::PirSetup& setup) {
+        const HintlessShape shape = *ParseHintlessShape(setup);
+        ASSERT_GE(uint64_t{shape.rows_per_column} * shape.columns, setup.rows());
+        ASSERT_LE(HintlessFailureLog2(shape, MaxPackNorms()), kHintlessMaxFailureLog2);
+      });
 }
 
 // A refreshed server gives what a new one gives, byte for byte; packs without changed rows stay.
@@ -548,45 +384,8 @@ TEST(Hintless, RefreshMakesPacksWithChangedRowsAnew) {
                              world.server->RefreshShare(later.content(2), changed));
   EXPECT_EQ(few, 0.5);
   // Rows 492 and 493 are at blocks 4 and 5 of their column, in packs 1 and 2.
-  SHOAL_ASSERT_OK_AND_ASSIGN(const double share,
-                             world.server->RefreshShare(later.content(2), all_changed));
-  EXPECT_EQ(share, 0.75);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto delta,
-                             world.server->Refresh(later.content(2), all_changed));
-  EXPECT_FALSE(delta.has_value());
-
-  ServerOptions options;
-  options.shape = world.setup;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto fresh, Hintless().CreateServer(later.content(2), options));
-  EXPECT_EQ(SetupId(fresh->setup()), SetupId(world.server->setup()));
-  const Bytes old_query = world.client->Ask(0, world.random).query;
-  EXPECT_THAT(AnswerOne(*world.server, old_query), StatusIs(kPrecondition, "epoch 1"));
-  world.client = *HintlessClient::Create(world.server->setup());
-  for (const uint64_t row : {0u, 1u, 2u, 24u, 42u, 300u, 492u, 493u}) {
-    const HintlessAsked asked = world.client->Ask(row, world.random);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, AnswerOne(*world.server, asked.query));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes other, AnswerOne(*fresh, asked.query));
-    EXPECT_EQ(answer, other);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, world.client->Recover(asked, answer));
-    EXPECT_TRUE(std::ranges::equal(record, later.at(row))) << row;
-  }
-
-  // What does not fit changes nothing.
-  const auto refuses = [&](const Content& bad, std::vector<uint64_t> rows_changed) {
-    EXPECT_THAT(world.server->Refresh(bad, rows_changed), StatusIs(kInvalid, "pir"));
-    EXPECT_THAT(world.server->RefreshShare(bad, rows_changed), StatusIs(kInvalid, "pir"));
-  };
-  refuses(later.content(2), {});
-  refuses(later.content(3), {5, 5});
-  refuses(later.content(3), {6, 5});
-  refuses(later.content(3), {rows});
-  Content wider = later.content(3);
-  wider.record_bytes = 851;
-  refuses(wider, {});
-  Content more = later.content(3);
-  more.rows = 8 * 64 + 1;
-  refuses(more, {});
-  EXPECT_EQ(world.server->setup().epoch(), 2u);
+  world.ExpectRefreshed(later, later.content(2), all_changed, 0.75, 8 * 64,
+                        {0, 1, 2, 24, 42, 300, 492, 493});
 }
 
 // A content under which answers would be too noisy leaves the server at its epoch, and whole.
@@ -616,38 +415,20 @@ TEST(Hintless, ARefreshToNoisyPacksChangesNothing) {
 
 // Memory is asked for by the shape, before a row is read.
 TEST(Hintless, ATableTooLargeForMemoryIsRefusedBeforeItIsRead) {
-  const Content content = {.table_id = {9},
-                           .epoch = 1,
-                           .manifest_digest = {1},
-                           .rows = 1 << 26,
-                           .record_bytes = 1 << 12,
-                           .copy = [](uint64_t, MutableBytes) { FAIL() << "a row was read"; }};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup setup, Hintless().ShapeOf(content, {}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, Hintless().SizesOfShape(setup));
-  EXPECT_GT(sizes.server_bytes, uint64_t{1} << 38);
-  EXPECT_THAT(Hintless().CreateServer(content, {}), StatusIs(kExhausted, "hintless"));
+  pir::testing::ExpectRefusedBeforeItIsRead(Hintless(), 1 << 26, 1 << 12);
 }
 
 // Answers do not depend on threads, on the kernel, or on what is answered beside.
 TEST(Hintless, AnswersAreTheSameOnAnyThreadsAndKernelsAndTogether) {
   World world({.rows_per_column = 2, .columns = 128, .word_bits = 28, .record_bytes = 1100});
-  ThreadPool pool(3);
-  const auto threaded =
-      *HintlessServer::Create(world.records.content(), world.setup, {.pool = &pool}, {});
-  std::vector<Bytes> queries, expected;
-  for (uint64_t i = 0; i < 6; ++i) {
-    queries.push_back(world.client->Ask(i * 25, world.random).query);
-    expected.push_back(*AnswerOne(*world.server, queries.back()));
-  }
-  std::vector<RequestView> views;
-  for (const Bytes& query : queries) views.push_back({.kind = 0, .count = 1, .body = query});
-  const auto together = threaded->Answer(Role::kSingle, views);
-  for (size_t i = 0; i < queries.size(); ++i) EXPECT_EQ(*together[i], expected[i]) << i;
+  world.ExpectTheSameOnThreads();
   if (kThreadSanitized) return;  // the rest is on one thread
+  const Bytes query = world.client->Ask(25, world.random).query;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes expected, AnswerOne(*world.server, query));
   for (const SmallKernel* kernel : SupportedSmallKernels()) {
     const auto server =
         *HintlessServer::Create(world.records.content(), world.setup, {}, {.ring = kernel});
-    EXPECT_EQ(*AnswerOne(*server, queries[1]), expected[1]) << kernel->name;
+    EXPECT_EQ(*AnswerOne(*server, query), expected) << kernel->name;
   }
 }
 

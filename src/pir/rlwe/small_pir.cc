@@ -7,6 +7,9 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/kit/measure.h"
+#include "src/pir/kit/shaped_engine.h"
+#include "src/pir/kit/stateless_session.h"
 #include "src/pir/rlwe/small_server.h"
 #include "src/pir/rlwe/small_session.h"
 #include "src/pir/rlwe/small_shape.h"
@@ -14,38 +17,10 @@
 namespace shoal::pir::rlwe {
 namespace {
 
-absl::StatusOr<wire::PirSetup> SmallSetupOf(const Content& content, const ServerOptions& options) {
-  wire::PirSetup setup;
-  setup.set_engine(std::string(kSmallPirName));
-  setup.set_table_id(ToString(content.table_id));
-  setup.set_epoch(content.epoch);
-  setup.set_manifest_digest(ToString(content.manifest_digest));
-  setup.set_rows(content.rows);
-  setup.set_record_bytes(content.record_bytes);
-  if (options.shape.has_value() && !options.shape->shape().empty()) {
-    setup.set_shape(options.shape->shape());
-  } else {
-    SHOAL_ASSIGN_OR_RETURN(const SmallShape shape,
-                           ChooseSmallShape(content.rows, content.record_bytes));
-    setup.set_shape(EncodeSmallShape(shape));
-  }
-  SHOAL_RETURN_IF_ERROR(ParseSmallShape(setup).status());
-  return setup;
-}
-
-class SmallPirEngine final : public Engine {
+class SmallPirEngine final : public ShapedEngine {
  public:
-  absl::string_view name() const override { return kSmallPirName; }
-  std::span<const Role> roles() const override {
-    static constexpr Role kRoles[] = {Role::kSingle};
-    return kRoles;
-  }
-  bool keeps_state() const override { return false; }
+  SmallPirEngine() : ShapedEngine(kSmallPirName, Servers::kOne, /*keeps_state=*/false) {}
 
-  absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
-                                         const ServerOptions& options) const override {
-    return SmallSetupOf(content, options);
-  }
   absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& setup) const override {
     SHOAL_ASSIGN_OR_RETURN(const SmallShape shape, ParseSmallShape(setup));
     Sizes sizes;
@@ -76,21 +51,21 @@ class SmallPirEngine final : public Engine {
     return work;
   }
 
-  absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
-                                                       ServerOptions options) const override {
-    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup setup, SmallSetupOf(content, options));
+ protected:
+  absl::StatusOr<std::string> ChooseShape(const wire::PirSetup& table) const override {
+    SHOAL_ASSIGN_OR_RETURN(const SmallShape shape,
+                           ChooseSmallShape(table.rows(), table.record_bytes()));
+    return EncodeSmallShape(shape);
+  }
+  absl::StatusOr<std::unique_ptr<Server>> MakeServer(wire::PirSetup setup, const Content& content,
+                                                     const ServerOptions& options) const override {
     return SmallServer::Create(content, setup, options);
   }
-  absl::StatusOr<std::unique_ptr<Session>> OpenSession(std::span<const wire::PirSetup> setups,
+  absl::StatusOr<std::unique_ptr<Session>> MakeSession(const wire::PirSetup& setup,
                                                        const SessionOptions&) const override {
-    SHOAL_CHECK(setups.size() == 1);
-    // Also refuses a setup of another engine, or with a hint.
-    SHOAL_RETURN_IF_ERROR(SizesOf(setups[0]).status());
-    return OpenSmallSession(setups[0]);
+    return OpenStatelessSession<SmallClient>(setup);
   }
 };
-
-double PositiveCost(double ns) { return std::max(1e-6, ns); }
 
 }  // namespace
 
@@ -103,13 +78,8 @@ std::vector<Amount> MeasureSmallUnits(uint64_t bytes, RandomSource& random, Thre
   // An encoded table of about that size, in the usual proportion of terms and outputs. No cost
   // depends on a value.
   const uint64_t rows = std::clamp<uint64_t>(bytes / (kPrimes * kDegree * 4), 256, 1 << 17);
-  const Content content = {.table_id = {1},
-                           .epoch = 1,
-                           .manifest_digest = {2},
-                           .rows = rows,
-                           .record_bytes = kDegree,
-                           .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 1); }};
-  const wire::PirSetup setup = *SmallSetupOf(content, {});
+  const Content content = ContentToMeasure(rows, kDegree);
+  const wire::PirSetup setup = *SmallPir().ShapeOf(content, {});
   const SmallShape shape = *ParseSmallShape(setup);
   std::unique_ptr<SmallServer> server;
   const Stopwatch set_up(Stopwatch::kProcess);
@@ -140,19 +110,18 @@ std::vector<Amount> MeasureSmallUnits(uint64_t bytes, RandomSource& random, Thre
       TypicalNanoseconds([&] { SHOAL_CHECK(client->Recover(asked[0], answer).ok()); });
 
   const auto table = static_cast<double>(shape.table_bytes());
-  const double pass = PositiveCost(one.first_stage * 1e9 / table);
+  const double pass = CostOf(one.first_stage * 1e9 / table);
   const double more =
       (all.first_stage - one.first_stage) * 1e9 / table / (SmallShape::kTogether - 1);
   return {
-      {"small_encode", PositiveCost((setup_ns - pass * table) / static_cast<double>(rows))},
+      {"small_encode", CostOf((setup_ns - pass * table) / static_cast<double>(rows))},
       {"small_pass_byte", pass},
-      {"small_query_byte", PositiveCost(more)},
-      {"small_unpack", PositiveCost(one.unpack * 1e9 / static_cast<double>(shape.automorphisms()))},
-      {"small_fold", PositiveCost(one.fold * 1e9 /
-                                  std::max<double>(1, static_cast<double>(shape.outputs() - 1)))},
-      {"small_element",
-       PositiveCost(ask_ns / static_cast<double>(asked.size() * shape.elements()))},
-      {"small_recover", PositiveCost(recover_ns)},
+      {"small_query_byte", CostOf(more)},
+      {"small_unpack", CostOf(one.unpack * 1e9 / static_cast<double>(shape.automorphisms()))},
+      {"small_fold",
+       CostOf(one.fold * 1e9 / std::max<double>(1, static_cast<double>(shape.outputs() - 1)))},
+      {"small_element", CostOf(ask_ns / static_cast<double>(asked.size() * shape.elements()))},
+      {"small_recover", CostOf(recover_ns)},
   };
 }
 

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
-#include "src/parallel/thread_pool.h"
+#include "src/pir/kit/testing/stateless_contract.h"
 #include "src/pir/lwe/gaussian.h"
 #include "src/pir/lwe/lwe.h"
 #include "src/pir/lwe/rounding.h"
@@ -28,6 +28,7 @@
 namespace shoal::pir::rlwe {
 namespace {
 
+using pir::testing::AnswerOne;
 using pir::testing::Records;
 using shoal::testing::StatusIs;
 using shoal::testing::TestRandom;
@@ -36,42 +37,21 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
 
-wire::PirSetup SetupFor(const Content& content, const SmallShape& shape) {
-  wire::PirSetup setup;
-  setup.set_shape(EncodeSmallShape(shape));
-  ServerOptions options;
-  options.shape = setup;
-  auto made = SmallPir().ShapeOf(content, options);
-  EXPECT_THAT(made, shoal::testing::IsOk());
-  return *std::move(made);
-}
-
-absl::StatusOr<Bytes> AnswerOne(const Server& server, BytesView query) {
-  const RequestView view = {.kind = 0, .count = 1, .body = query};
-  return server.Answer(Role::kSingle, {&view, 1})[0];
-}
-
-// A server and a client over random records.
-struct World {
-  World(uint32_t record_bytes, const SmallShape& shape, uint64_t missing = 0,
-        ServerOptions options = {})
-      : records(shape.capacity() - missing, record_bytes),
-        setup(SetupFor(records.content(), shape)) {
-    server = *SmallServer::Create(records.content(), setup, options);
-    client = *SmallClient::Create(setup);
+struct Scheme {
+  using Server = SmallServer;
+  using Client = SmallClient;
+  static const pir::Engine& Engine() { return SmallPir(); }
+  static auto MakeServer(const Content& content, const wire::PirSetup& setup,
+                         const ServerOptions& options) {
+    return SmallServer::Create(content, setup, options);
   }
-  void ExpectServed(uint64_t row) {
-    const SmallAsked asked = client->Ask(row, random);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, AnswerOne(*server, asked.query));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, client->Recover(asked, answer));
-    ASSERT_TRUE(std::ranges::equal(record, records.at(row))) << "row " << row;
-  }
+};
 
-  TestRandom random{5};
-  Records records;
-  wire::PirSetup setup;
-  std::unique_ptr<SmallServer> server;
-  std::unique_ptr<SmallClient> client;
+// `missing` fewer records than there is room for.
+struct World : pir::testing::StatelessWorld<Scheme> {
+  World(uint32_t record_bytes, const SmallShape& shape, uint64_t missing = 0)
+      : StatelessWorld(Records(shape.capacity() - missing, record_bytes), EncodeSmallShape(shape)) {
+  }
 };
 
 constexpr SmallShape kTiny = {.group_rows = 3, .slices = 1, .terms = 3, .folds = 1};
@@ -244,7 +224,7 @@ TEST(SmallPir, ErrorsAndSecretsAreTheSamplersGaussians) {
   for (int i = 0; i < kQueries; ++i) {
     const SmallAsked asked = world.client->Ask(0, world.random);
     SHOAL_ASSERT_OK(
-        ReadResidues(BytesView(asked.query).subspan(kSmallHeaderBytes, kElementBytes), body));
+        ReadResidues(BytesView(asked.query).subspan(kQueryHeaderBytes, kElementBytes), body));
     MultiplyPolynomials(mask.data(), asked.secret.data(), part.data());
     SubtractPolynomials(body.data(), part.data(), body.data());
     UnpackConstants::Get().Apply(asked.secret.data(), part.data());
@@ -269,43 +249,14 @@ TEST(SmallPir, ErrorsAndSecretsAreTheSamplersGaussians) {
 // Fixed public parts are safe only under a secret of its own for every query.
 TEST(SmallPir, NoTwoQueriesShareASecretOrAnElement) {
   World world(kTinyBytes, kTiny);
-  std::set<std::vector<uint32_t>> secrets;
-  std::set<Bytes> elements;
-  constexpr size_t kKeys = 20;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, SmallPir().OpenSession({&world.setup, 1}, {}));
-  const std::vector<uint64_t> rows(kKeys, 4);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = kKeys}));
-  const uint64_t query_bytes = world.client->shape().query_bytes();
-  size_t queries = 0;
-  while (batch->steps() > 0) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(world.random));
-    ASSERT_EQ(requests.size(), 1u);
-    for (uint32_t i = 0; i < requests[0].count; ++i, ++queries) {
-      const BytesView query = BytesView(requests[0].body).subspan(i * query_bytes, query_bytes);
-      for (uint32_t e = 0; e < world.client->shape().elements(); ++e) {
-        elements.insert(
-            ToBytes(query.subspan(kSmallHeaderBytes + e * kElementBytes, kElementBytes)));
-      }
+  const uint32_t elements = world.client->shape().elements();
+  world.ExpectNothingTwice(4, [&](BytesView query) {
+    std::vector<BytesView> parts;
+    for (uint32_t e = 0; e < elements; ++e) {
+      parts.push_back(query.subspan(kQueryHeaderBytes + e * kElementBytes, kElementBytes));
     }
-    const RequestView view = {
-        .kind = requests[0].kind, .count = requests[0].count, .body = requests[0].body};
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer,
-                               world.server->Answer(Role::kSingle, {&view, 1})[0]);
-    const BytesView answer_view = answer;
-    SHOAL_ASSERT_OK(batch->Finish({&answer_view, 1}));
-  }
-  EXPECT_EQ(queries, kKeys);
-  EXPECT_EQ(elements.size(), kKeys * world.client->shape().elements());
-  const auto records = batch->TakeRecords();
-  for (size_t i = 0; i < kKeys; ++i) {
-    EXPECT_TRUE(std::ranges::equal(BytesView(records).subspan(i * kTinyBytes, kTinyBytes),
-                                   world.records.at(4)));
-  }
-  for (int i = 0; i < 20; ++i) {
-    const SmallAsked asked = world.client->Ask(4, world.random);
-    secrets.insert({asked.secret.begin(), asked.secret.end()});
-  }
-  EXPECT_EQ(secrets.size(), 20u);
+    return parts;
+  });
 }
 
 // Every query has a dither of its own, that depends on all of it. Were it the same for all, a table
@@ -384,149 +335,35 @@ TEST(SmallPir, FoldedSumsAreDecomposedWithTheDitherOfTheirQuery) {
 // What is sent depends on the number of keys alone; the server's call takes nothing but the bytes
 // that were sent. (The authors' server is called with the client's secret.)
 TEST(SmallPir, RequestsHaveOneLengthWhateverIsAsked) {
-  World world(kTinyBytes, kTiny);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, SmallPir().OpenSession({&world.setup, 1}, {}));
-  EXPECT_EQ(session->needed(5), Session::Need::kNothing);
-  EXPECT_EQ(session->Budget(), std::nullopt);
-  std::set<std::pair<uint64_t, uint64_t>> lengths;
-  for (const std::vector<uint64_t>& rows :
-       std::vector<std::vector<uint64_t>>{{}, {0}, {17, 17, 17}, {1, 2}}) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 3}));
-    EXPECT_EQ(batch->steps(), 1u);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(world.random));
-    lengths.insert({requests[0].body.size(), requests[0].answer_bytes});
-    EXPECT_EQ(requests[0].count, 3u);
-    // A lying server: any bytes of the right length are some records, others are refused.
-    Bytes lie(requests[0].answer_bytes);
-    world.random.Fill(lie);
-    BytesView view = BytesView(lie).first(lie.size() - 1);
-    EXPECT_THAT(batch->Finish({&view, 1}), StatusIs(kInvalid, "an answer of"));
-    view = lie;
-    SHOAL_ASSERT_OK(batch->Finish({&view, 1}));
-    EXPECT_EQ(batch->TakeRecords().size(), rows.size() * kTinyBytes);
-  }
-  EXPECT_EQ(lengths.size(), 1u);
-  const uint64_t beyond = world.setup.rows();
-  EXPECT_THAT(session->Ask({.rows = {&beyond, 1}, .keys = 1}),
-              StatusIs(absl::StatusCode::kOutOfRange, "row 18"));
+  World(kTinyBytes, kTiny).ExpectOneLengthWhateverIsAsked();
 }
 
 // The authors' server stops at a query of another structure. Here it is refused, whatever is wrong,
 // and the queries that came with it have their answers.
 TEST(SmallPir, BadQueriesAreRefusedAndGoodOnesBesideThemServed) {
-  World world(kTinyBytes, kTiny);
-  const SmallAsked asked = world.client->Ask(11, world.random);
-  const Bytes good = asked.query;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes expected, AnswerOne(*world.server, good));
-  Bytes other_epoch = good, other_setup = good, large_word = good, twice = good;
-  other_epoch[0] ^= 2;
-  other_setup[20] ^= 1;
-  for (size_t i = 0; i < 4; ++i) large_word[good.size() - 1 - i] = 0xff;
-  const Bytes short_query(good.begin(), good.end() - 1);
-  Append(twice, large_word);
-  const auto view = [](const Bytes& body, uint32_t count = 1, uint32_t kind = 0) {
-    return RequestView{.kind = kind, .count = count, .body = body};
-  };
-  const Bytes none;
-  const std::vector<RequestView> requests = {
-      view(good),        view(other_epoch), view(other_setup),   view(large_word),
-      view(short_query), view(none),        view(good, 2),       view(good, 0),
-      view(good, 1, 1),  view(twice, 2),    view(good, 1 << 31), view(good)};
-  const auto answers = world.server->Answer(Role::kSingle, requests);
-  ASSERT_EQ(answers.size(), requests.size());
-  EXPECT_THAT(answers[0], shoal::testing::IsOk());
-  EXPECT_EQ(*answers[0], expected);
-  EXPECT_THAT(answers[1], StatusIs(kPrecondition, "epoch"));
-  EXPECT_THAT(answers[2], StatusIs(kPrecondition, "another engine, table or set of parameters"));
-  EXPECT_THAT(answers[3], StatusIs(kInvalid, "not below its prime"));
-  for (const size_t i : {4, 5, 6, 7, 10}) EXPECT_THAT(answers[i], StatusIs(kInvalid, "bytes for"));
-  EXPECT_THAT(answers[8], StatusIs(kInvalid, "kind"));
-  EXPECT_THAT(answers[9], StatusIs(kInvalid, "not below its prime"));
-  EXPECT_THAT(answers[11], shoal::testing::IsOk());
-  EXPECT_EQ(*answers[11], expected);
-  const RequestView one = view(good);
-  EXPECT_THAT(world.server->Answer(Role::kOffline, {&one, 1})[0], StatusIs(kInvalid, "role"));
-  EXPECT_EQ(world.server->max_request_bytes(), kMaxQueriesPerRequest * good.size());
+  World(kTinyBytes, kTiny).ExpectBadQueriesRefusedAndGoodOnesServed();
 }
 
 // Any residues are a query: random ones have answers of the right length.
 TEST(SmallPir, MutatedQueriesAreAnsweredOrRefused) {
-  World world(kTinyBytes, kTiny);
-  const Bytes good = world.client->Ask(3, world.random).query;
-  int answered = 0, refused = 0;
-  for (int trial = 0; trial < 60; ++trial) {
-    Bytes query = good;
-    if (trial % 3 == 0) {
-      for (size_t i = kSmallHeaderBytes; i < query.size(); ++i) {
-        query[i] = static_cast<uint8_t>(world.random.U64());
-      }
-    } else {
-      for (uint64_t flips = 1 + world.random.Below(3); flips > 0; --flips) {
-        query[world.random.Below(query.size())] ^=
-            static_cast<uint8_t>(1u << world.random.Below(8));
-      }
-      if (trial % 3 == 1 && world.random.Below(4) == 0)
-        query.resize(world.random.Below(2 * good.size()));
-    }
-    const auto answer = AnswerOne(*world.server, query);
-    if (answer.ok()) {
-      ++answered;
-      ASSERT_EQ(answer->size(), world.client->shape().answer_bytes());
-    } else {
-      ++refused;
-      ASSERT_TRUE(answer.status().code() == kInvalid || answer.status().code() == kPrecondition);
-    }
-  }
-  EXPECT_GT(answered, 10);
-  EXPECT_GT(refused, 5);
-  world.ExpectServed(3);
+  World(kTinyBytes, kTiny).ExpectMutatedQueriesAnsweredOrRefused(0);
 }
 
 // A setup is refused, or every size that follows from it is sensible and a client opens.
 TEST(SmallPir, SetupsAreRefusedOrFit) {
   World world(kTinyBytes, kTiny);
-  const uint64_t extremes[] = {
-      0, 1, 2, 13, 512, 513, uint64_t{1} << 20, uint64_t{1} << 31, ~uint64_t{0} >> 1, ~uint64_t{0}};
-  int taken = 0, refused = 0;
-  for (int trial = 0; trial < 4000; ++trial) {
-    wire::PirSetup setup = world.setup;
-    const auto extreme = [&](uint64_t old) {
-      return world.random.Below(3) == 0 ? extremes[world.random.Below(std::size(extremes))] : old;
-    };
-    setup.set_rows(extreme(setup.rows()));
-    setup.set_record_bytes(static_cast<uint32_t>(extreme(setup.record_bytes())));
-    const SmallShape shape = {.group_rows = static_cast<uint32_t>(extreme(kTiny.group_rows)),
-                              .slices = static_cast<uint32_t>(extreme(kTiny.slices)),
-                              .terms = static_cast<uint32_t>(extreme(kTiny.terms)),
-                              .folds = static_cast<uint32_t>(extreme(kTiny.folds))};
-    setup.set_shape(EncodeSmallShape(shape));
-    if (world.random.Below(8) == 0) setup.set_columns(world.random.Below(2));
-    if (world.random.Below(8) == 0) {
-      std::string bytes = setup.shape();
-      bytes.resize(world.random.Below(20));
-      setup.set_shape(bytes);
-    }
-    const auto sizes = SmallPir().SizesOf(setup);
-    if (!sizes.ok()) {
-      ++refused;
-      ASSERT_THAT(sizes, StatusIs(kInvalid, ""));
-      continue;
-    }
-    ++taken;
-    ASSERT_EQ(sizes->hint_bytes, 0u);
-    ASSERT_LE(sizes->query_bytes, 1u << 20);
-    ASSERT_LE(sizes->answer_bytes, uint64_t{1} << 24);
-    ASSERT_LE(sizes->server_bytes, uint64_t{1} << 50);
-    ASSERT_GE(SmallShape(*ParseSmallShape(setup)).capacity(), setup.rows());
-  }
-  EXPECT_GT(taken, 100);
-  EXPECT_GT(refused, 100);
-  wire::PirSetup other = world.setup;
-  other.set_engine("simplepir");
-  EXPECT_THAT(SmallPir().OpenSession({&other, 1}, {}), StatusIs(kInvalid, "not smallpir"));
-  other = world.setup;
-  other.set_hint_bytes(1);
-  EXPECT_FALSE(SmallPir().OpenSession({&other, 1}, {}).ok());
+  world.ExpectSetupsRefusedOrFit(
+      {0, 1, 2, 13, 512, 513, uint64_t{1} << 20, uint64_t{1} << 31, ~uint64_t{0} >> 1,
+       ~uint64_t{0}},
+      [](const auto& extreme) {
+        return EncodeSmallShape({.group_rows = static_cast<uint32_t>(extreme(kTiny.group_rows)),
+                                 .slices = static_cast<uint32_t>(extreme(kTiny.slices)),
+                                 .terms = static_cast<uint32_t>(extreme(kTiny.terms)),
+                                 .folds = static_cast<uint32_t>(extreme(kTiny.folds))});
+      },
+      [](const wire::PirSetup& setup) {
+        ASSERT_GE(SmallShape(*ParseSmallShape(setup)).capacity(), setup.rows());
+      });
 }
 
 // A refreshed server gives what a new one gives, byte for byte, and has read the changed groups
@@ -546,78 +383,25 @@ TEST(SmallPir, RefreshEncodesChangedGroupsAndNothingElse) {
     read.insert(row / 3);
     copy(row, out);
   };
-  SHOAL_ASSERT_OK_AND_ASSIGN(const double share, world.server->RefreshShare(content, all_changed));
-  EXPECT_NEAR(share, 4.0 / 18, 0.001);
-  EXPECT_TRUE(read.empty());
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto delta, world.server->Refresh(content, all_changed));
-  EXPECT_FALSE(delta.has_value());
+  world.ExpectRefreshed(later, content, all_changed, 4.0 / 18, 72,
+                        {0, 1, 2, 9, 10, 29, 51, 53, 30});
   EXPECT_EQ(read, (std::set<uint64_t>{0, 3, 9, 17}));
-
-  ServerOptions options;
-  options.shape = world.setup;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto fresh, SmallPir().CreateServer(later.content(2), options));
-  EXPECT_EQ(SetupId(fresh->setup()), SetupId(world.server->setup()));
-  const Bytes old_query = world.client->Ask(0, world.random).query;
-  EXPECT_THAT(AnswerOne(*world.server, old_query), StatusIs(kPrecondition, "epoch 1"));
-  world.client = *SmallClient::Create(world.server->setup());
-  for (const uint64_t row : {0u, 1u, 2u, 9u, 10u, 29u, 51u, 53u, 30u}) {
-    const SmallAsked asked = world.client->Ask(row, world.random);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, AnswerOne(*world.server, asked.query));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes other, AnswerOne(*fresh, asked.query));
-    EXPECT_EQ(answer, other);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, world.client->Recover(asked, answer));
-    EXPECT_TRUE(std::ranges::equal(record, later.at(row))) << row;
-  }
-
-  // What does not fit changes nothing.
-  const auto refuses = [&](const Content& bad, std::vector<uint64_t> rows_changed) {
-    EXPECT_THAT(world.server->Refresh(bad, rows_changed), StatusIs(kInvalid, "smallpir"));
-    EXPECT_THAT(world.server->RefreshShare(bad, rows_changed), StatusIs(kInvalid, "smallpir"));
-  };
-  refuses(later.content(2), {});
-  refuses(later.content(3), {5, 5});
-  refuses(later.content(3), {6, 5});
-  refuses(later.content(3), {rows});
-  Content wider = later.content(3);
-  wider.record_bytes = 601;
-  refuses(wider, {});
-  Content more = later.content(3);
-  more.rows = 73;
-  refuses(more, {});
-  EXPECT_EQ(world.server->setup().epoch(), 2u);
 }
 
 // Memory is asked for by the shape, before a row is read.
 TEST(SmallPir, ATableTooLargeForMemoryIsRefusedBeforeItIsRead) {
-  const Content content = {.table_id = {9},
-                           .epoch = 1,
-                           .manifest_digest = {1},
-                           .rows = 1 << 20,
-                           .record_bytes = 1 << 20,
-                           .copy = [](uint64_t, MutableBytes) { FAIL() << "a row was read"; }};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup setup, SmallPir().ShapeOf(content, {}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, SmallPir().SizesOfShape(setup));
-  EXPECT_GT(sizes.server_bytes, uint64_t{1} << 42);
-  EXPECT_THAT(SmallPir().CreateServer(content, {}), StatusIs(kExhausted, "a table for smallpir"));
+  pir::testing::ExpectRefusedBeforeItIsRead(SmallPir(), 1 << 20, 1 << 20);
 }
 
 // Answers do not depend on threads, on the kernel, or on what is answered beside.
 TEST(SmallPir, AnswersAreTheSameOnAnyThreadsAndKernelsAndTogether) {
   World world(1500, {.group_rows = 4, .slices = 3, .terms = 5, .folds = 3});
-  ThreadPool pool(3);
-  const auto threaded = *SmallServer::Create(world.records.content(), world.setup, {.pool = &pool});
-  std::vector<Bytes> queries, expected;
-  for (uint64_t i = 0; i < 6; ++i) {
-    queries.push_back(world.client->Ask(i * 25, world.random).query);
-    expected.push_back(*AnswerOne(*world.server, queries.back()));
-  }
-  std::vector<RequestView> views;
-  for (const Bytes& query : queries) views.push_back({.kind = 0, .count = 1, .body = query});
-  const auto together = threaded->Answer(Role::kSingle, views);
-  for (size_t i = 0; i < queries.size(); ++i) EXPECT_EQ(*together[i], expected[i]) << i;
+  world.ExpectTheSameOnThreads();
+  const Bytes query = world.client->Ask(25, world.random).query;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes expected, AnswerOne(*world.server, query));
   for (const SmallKernel* kernel : SupportedSmallKernels()) {
     const auto server = *SmallServer::Create(world.records.content(), world.setup, {}, kernel);
-    EXPECT_EQ(*AnswerOne(*server, queries[1]), expected[1]) << kernel->name;
+    EXPECT_EQ(*AnswerOne(*server, query), expected) << kernel->name;
   }
 }
 

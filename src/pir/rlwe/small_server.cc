@@ -10,6 +10,7 @@
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/parallel/mutex.h"
+#include "src/pir/kit/checks.h"
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/pages.h"
 #include "src/pir/rlwe/small_public.h"
@@ -122,9 +123,6 @@ absl::StatusOr<std::unique_ptr<SmallServer>> SmallServer::Create(const Content& 
                                                                  const SmallKernel* kernel) {
   SHOAL_ASSIGN_OR_RETURN(const SmallShape shape, ParseSmallShape(setup));
   SHOAL_RETURN_IF_ERROR(CheckMemory(shape.server_bytes(), "a table for smallpir"));
-  if (!options.product.empty()) {
-    return absl::InvalidArgumentError("smallpir: a product of another engine");
-  }
   std::unique_ptr<SmallServer> server(
       new SmallServer(setup, shape, options, kernel == nullptr ? FastestSmallKernel() : *kernel));
   SHOAL_ASSIGN_OR_RETURN(server->table_, AllocatePages(shape.table_bytes(), "a smallpir table"));
@@ -328,34 +326,14 @@ void SmallServer::FirstStage(std::span<const uint32_t* const> vectors,
       [&](size_t i) { TransformAllBack(sums[i / each] + i % each * kPolynomialWords); });
 }
 
-absl::Status SmallServer::CheckQuery(BytesView query) const {
-  if (query.size() != shape_.query_bytes()) {
-    return absl::InvalidArgumentError(absl::StrFormat("smallpir: a query of %d bytes, not %d",
-                                                      query.size(), shape_.query_bytes()));
-  }
-  const uint64_t epoch = LoadLe<uint64_t>(query.data());
-  if (epoch != setup_.epoch()) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "smallpir: the query is for epoch %d of the table, this server has epoch %d: fetch the "
-        "setup again",
-        epoch, setup_.epoch()));
-  }
-  if (!std::equal(id_.begin(), id_.end(), query.begin() + 8)) {
-    return absl::FailedPreconditionError(
-        "smallpir: the query is for another engine, table or set of parameters: fetch the setup "
-        "again");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status SmallServer::ReadElements(BytesView query, Room& room) const {
-  SHOAL_RETURN_IF_ERROR(CheckQuery(query));
+  SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, shape_.query_bytes(), query));
   room.dither = SmallDitherSeed(query);
   std::vector<uint32_t>& elements = room.elements;
   elements.resize(shape_.elements() * kPolynomialWords);
   for (size_t e = 0; e < shape_.elements(); ++e) {
     SHOAL_RETURN_IF_ERROR(
-        ReadResidues(query.subspan(kSmallHeaderBytes + e * kElementBytes, kElementBytes),
+        ReadResidues(query.subspan(kQueryHeaderBytes + e * kElementBytes, kElementBytes),
                      std::span(elements).subspan(e * kPolynomialWords, kPolynomialWords)));
   }
   return absl::OkStatus();
@@ -605,85 +583,23 @@ absl::StatusOr<SmallServer::Phases> SmallServer::Measure(std::span<const BytesVi
 
 std::vector<absl::StatusOr<Bytes>> SmallServer::Answer(
     Role role, std::span<const RequestView> requests) const {
-  std::vector<absl::StatusOr<Bytes>> answers(requests.size(), Bytes());
-  // One query of a request that is whole so far.
-  struct Part {
-    size_t request;
-    BytesView query;
-  };
-  std::vector<Part> parts;
-  for (size_t r = 0; r < requests.size(); ++r) {
-    const RequestView& request = requests[r];
-    const uint64_t bytes = shape_.query_bytes();
-    if (role != Role::kSingle || request.kind != 0) {
-      answers[r] = absl::InvalidArgumentError("smallpir: no such role or kind of request");
-    } else if (request.count == 0 || request.count > kMaxQueriesPerRequest ||
-               request.body.size() != request.count * bytes) {
-      answers[r] = absl::InvalidArgumentError(
-          absl::StrFormat("smallpir: %d bytes for %d queries of %d bytes", request.body.size(),
-                          request.count, bytes));
-    } else {
-      for (uint32_t i = 0; i < request.count; ++i) {
-        parts.push_back({r, request.body.subspan(i * bytes, bytes)});
-      }
-    }
-  }
-  for (size_t next = 0; next < parts.size();) {
-    std::vector<Loan> rooms;
-    std::vector<size_t> of;
-    for (; next < parts.size() && rooms.size() < SmallShape::kTogether; ++next) {
-      const Part& part = parts[next];
-      if (!answers[part.request].ok()) continue;
-      Loan loan(*this);
-      if (absl::Status status = ReadElements(part.query, loan.room()); !status.ok()) {
-        answers[part.request] = std::move(status);
-        continue;
-      }
-      rooms.push_back(std::move(loan));
-      of.push_back(part.request);
-    }
-    if (rooms.empty()) continue;
-    std::vector<Bytes> out(rooms.size());
-    AnswerTogether(rooms, out);
-    for (size_t i = 0; i < out.size(); ++i) {
-      if (answers[of[i]].ok()) Append(*answers[of[i]], out[i]);
-    }
-  }
-  return answers;
-}
-
-absl::Status SmallServer::CheckRefresh(const Content& content,
-                                       std::span<const uint64_t> changed_rows) const {
-  if (ToString(content.table_id) != setup_.table_id() || content.epoch <= setup_.epoch()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("smallpir: not a later epoch of the same table (epoch %d after %d)",
-                        content.epoch, setup_.epoch()));
-  }
-  if (content.record_bytes != setup_.record_bytes()) {
-    return absl::InvalidArgumentError(absl::StrFormat("smallpir: rows of %d bytes, not %d",
-                                                      content.record_bytes, setup_.record_bytes()));
-  }
-  if (content.rows == 0 || content.rows > shape_.capacity()) {
-    return absl::InvalidArgumentError(absl::StrFormat("smallpir: %d rows, there is room for %d",
-                                                      content.rows, shape_.capacity()));
-  }
-  uint64_t next = 0;
-  for (const uint64_t row : changed_rows) {
-    if (row >= std::max<uint64_t>(content.rows, setup_.rows())) {
-      return absl::InvalidArgumentError(absl::StrFormat("smallpir: no row %d", row));
-    }
-    if (row < next) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("smallpir: row %d is named twice or out of order", row));
-    }
-    next = row + 1;
-  }
-  return absl::OkStatus();
+  return AnswerInPasses(
+      setup_, shape_.query_bytes(), SmallShape::kTogether, role, requests,
+      [this](BytesView query) -> absl::StatusOr<Loan> {
+        Loan loan(*this);
+        SHOAL_RETURN_IF_ERROR(ReadElements(query, loan.room()));
+        return loan;
+      },
+      [this](std::span<const Loan> rooms) {
+        std::vector<Bytes> answers(rooms.size());
+        AnswerTogether(rooms, answers);
+        return answers;
+      });
 }
 
 absl::StatusOr<double> SmallServer::RefreshShare(const Content& content,
                                                  std::span<const uint64_t> changed_rows) const {
-  SHOAL_RETURN_IF_ERROR(CheckRefresh(content, changed_rows));
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, shape_.capacity(), content, changed_rows));
   uint64_t groups = 0, last = ~uint64_t{0};
   for (const uint64_t row : changed_rows) {
     if (row / shape_.group_rows != last) ++groups;
@@ -695,7 +611,7 @@ absl::StatusOr<double> SmallServer::RefreshShare(const Content& content,
 
 absl::StatusOr<std::optional<Delta>> SmallServer::Refresh(const Content& content,
                                                           std::span<const uint64_t> changed_rows) {
-  SHOAL_RETURN_IF_ERROR(CheckRefresh(content, changed_rows));
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, shape_.capacity(), content, changed_rows));
   std::vector<uint64_t> groups;
   for (const uint64_t row : changed_rows) {
     const uint64_t group = row / shape_.group_rows;
@@ -738,9 +654,7 @@ absl::StatusOr<std::optional<Delta>> SmallServer::Refresh(const Content& content
       AddPolynomials(at, sum, at);
     }
   });
-  setup_.set_epoch(content.epoch);
-  setup_.set_manifest_digest(ToString(content.manifest_digest));
-  setup_.set_rows(content.rows);
+  SetEpoch(content, setup_);
   id_ = SetupId(setup_);
   return std::optional<Delta>();
 }

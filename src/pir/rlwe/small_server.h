@@ -83,14 +83,12 @@ class SmallServer final : public Server {
   void MakeMasks();
   // sums[v][slice][output] of the table with `count` vectors, transformed back to coefficients.
   void FirstStage(std::span<const uint32_t* const> vectors, std::span<uint32_t* const> sums) const;
-  absl::Status CheckQuery(BytesView query) const;
   absl::Status ReadElements(BytesView query, Room& room) const;
   void Unpack(std::span<const Loan> rooms) const;
   // The first sum and mask of each slice become what the query chooses among all.
   void Fold(Room& room) const;
   Bytes Round(const Room& room) const;
   Phases AnswerTogether(std::span<const Loan> rooms, std::span<Bytes> out) const;
-  absl::Status CheckRefresh(const Content& content, std::span<const uint64_t> changed_rows) const;
 
   wire::PirSetup setup_;
   Digest id_;

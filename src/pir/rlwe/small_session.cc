@@ -6,13 +6,13 @@
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/checks.h"
 #include "src/pir/lwe/gaussian.h"
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/lwe/shape.h"
 #include "src/pir/rlwe/small_public.h"
 #include "src/pir/rlwe/small_transform.h"
 #include "src/pir/rlwe/small_words.h"
-#include "src/pir/rlwe/stateless_session.h"
 
 namespace shoal::pir::rlwe {
 namespace {
@@ -76,8 +76,7 @@ SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
   MultiplyPolynomials(asked.secret.data(), asked.secret.data(), square.data());
 
   asked.query.reserve(shape_.query_bytes());
-  AppendLe<uint64_t>(asked.query, setup_.epoch());
-  Append(asked.query, SetupId(setup_));
+  AppendQueryHeader(setup_, SetupId(setup_), asked.query);
   SecretVector<uint32_t> body(kPolynomialWords), product(kPolynomialWords);
   uint32_t element = 0;
   // Sends a s + e + plain(k, w) + factor_k image, where plain is of coefficients, and image, if
@@ -235,11 +234,6 @@ std::vector<int64_t> SmallClient::Errors(const SmallAsked& asked,
     errors[i] = static_cast<int64_t>(error);
   }
   return errors;
-}
-
-absl::StatusOr<std::unique_ptr<Session>> OpenSmallSession(const wire::PirSetup& setup) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<SmallClient> client, SmallClient::Create(setup));
-  return std::make_unique<StatelessSession<SmallClient>>(std::move(client));
 }
 
 }  // namespace shoal::pir::rlwe

@@ -58,8 +58,6 @@ class SmallClient {
   std::vector<uint32_t> public_parts_;  // [element]
 };
 
-absl::StatusOr<std::unique_ptr<Session>> OpenSmallSession(const wire::PirSetup& setup);
-
 }  // namespace shoal::pir::rlwe
 
 #endif  // SHOAL_SRC_PIR_RLWE_SMALL_SESSION_H_

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "src/pir/engine.h"
+#include "src/pir/kit/checks.h"
 #include "src/pir/rlwe/params.h"
 #include "src/pir/rlwe/small_kernel.h"
 
@@ -36,8 +37,6 @@ constexpr uint64_t FoldStep(uint32_t i) {
 inline constexpr uint32_t kAnswerMaskBits = 24;
 inline constexpr uint32_t kAnswerBodyBits = 11;
 
-// In front of every query: the epoch (8 bytes), the setup's id.
-inline constexpr uint64_t kSmallHeaderBytes = 8 + 32;
 // A ring element of a query: a residue of 27 bits for each prime and coefficient.
 inline constexpr uint64_t kElementBytes = kPrimes * kDegree * kPrimeBits / 8;
 inline constexpr uint64_t kSliceAnswerBytes = kDegree * (kAnswerMaskBits + kAnswerBodyBits) / 8;
@@ -71,7 +70,7 @@ struct SmallShape {
     return kUnpackGadget.digits + kSquareGadget.digits + position_elements() + fold_elements();
   }
 
-  uint64_t query_bytes() const { return kSmallHeaderBytes + elements() * kElementBytes; }
+  uint64_t query_bytes() const { return kQueryHeaderBytes + elements() * kElementBytes; }
   uint64_t answer_bytes() const { return slices * kSliceAnswerBytes; }
   // Of the table as it is multiplied.
   uint64_t table_bytes() const {

@@ -6,6 +6,7 @@
 
 #include "src/base/check.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/kit/measure.h"
 #include "src/pir/sets/half_sets.h"
 #include "src/pir/sets/permuted_pir.h"
 #include "src/pir/sets/permuted_sets.h"
@@ -16,8 +17,6 @@
 
 namespace shoal::pir::sets {
 namespace {
-
-double Positive(double ns) { return std::max(0.01, ns); }
 
 // A query to a table of about so many bytes, by the row that it gathers.
 double RowNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
@@ -68,24 +67,20 @@ TreeTimes TreeNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
   Bytes answer(shape.answer_bytes());
   std::vector<uint32_t> offsets(shape.query_offsets());
   uint64_t row = 0;
-  double asked = 0, answered = 0, recovered = 0;
-  constexpr int kQueries = 8;
-  for (int i = 0; i < kQueries; ++i) {
-    row = (row * 5 + 99) % shape.rows;
-    Stopwatch cpu(Stopwatch::kProcess);
-    SHOAL_CHECK(client.Ask(row, 0, online, offline).ok());
-    asked += static_cast<double>(cpu.Nanoseconds());
-    cpu = Stopwatch(Stopwatch::kProcess);
-    SHOAL_CHECK(ExpandTreeQuery(shape, online, offsets).ok());
-    AnswerTreeQuery(shape, table, offsets, answer);
-    answered += static_cast<double>(cpu.Nanoseconds());
-    cpu = Stopwatch(Stopwatch::kProcess);
-    SHOAL_CHECK(client.Finish(answer, answer, record).ok());
-    recovered += static_cast<double>(cpu.Nanoseconds());
-  }
-  times.ask_block = asked / kQueries / (double{1} * shape.hints * shape.levels());
-  times.row = answered / kQueries / shape.rows_read();
-  times.recover = recovered / kQueries;
+  const QueryTimes query = TimeQueries(
+      8,
+      [&] {
+        row = (row * 5 + 99) % shape.rows;
+        SHOAL_CHECK(client.Ask(row, 0, online, offline).ok());
+      },
+      [&] {
+        SHOAL_CHECK(ExpandTreeQuery(shape, online, offsets).ok());
+        AnswerTreeQuery(shape, table, offsets, answer);
+      },
+      [&] { SHOAL_CHECK(client.Finish(answer, answer, record).ok()); });
+  times.ask_block = query.ask / (double{1} * shape.hints * shape.levels());
+  times.row = query.answer / shape.rows_read();
+  times.recover = query.recover;
   return times;
 }
 
@@ -110,23 +105,16 @@ PermutedTimes PermutedNs(uint64_t bytes, uint32_t record_bytes, RandomSource& ra
   client.AddParities(parities);
   Bytes online(shape.query_bytes()), offline(shape.query_bytes()), record(record_bytes);
   Bytes answer(shape.answer_bytes()), other(shape.answer_bytes());
-  double asked = 0, answered = 0, recovered = 0;
-  constexpr int kQueries = 16;
-  for (int i = 0; i < kQueries; ++i) {
-    Stopwatch cpu(Stopwatch::kProcess);
-    SHOAL_CHECK(client.Ask(random.Below(shape.rows), random, online, offline).ok());
-    asked += static_cast<double>(cpu.Nanoseconds());
-    cpu = Stopwatch(Stopwatch::kProcess);
-    SHOAL_CHECK(AnswerPermuted(shape, table, online, answer).ok());
-    SHOAL_CHECK(AnswerPermuted(shape, table, offline, other).ok());
-    answered += static_cast<double>(cpu.Nanoseconds());
-    cpu = Stopwatch(Stopwatch::kProcess);
-    (void)client.Finish(answer, other, record);
-    recovered += static_cast<double>(cpu.Nanoseconds());
-  }
-  times.search = asked / kQueries / shape.chunk_rows;
-  times.row = answered / kQueries / (2 * kChunks);
-  times.recover_byte = recovered / kQueries / static_cast<double>(shape.answer_bytes());
+  const QueryTimes query = TimeQueries(
+      16, [&] { SHOAL_CHECK(client.Ask(random.Below(shape.rows), random, online, offline).ok()); },
+      [&] {
+        SHOAL_CHECK(AnswerPermuted(shape, table, online, answer).ok());
+        SHOAL_CHECK(AnswerPermuted(shape, table, offline, other).ok());
+      },
+      [&] { (void)client.Finish(answer, other, record); });
+  times.search = query.ask / shape.chunk_rows;
+  times.row = query.answer / (2 * kChunks);
+  times.recover_byte = query.recover / static_cast<double>(shape.answer_bytes());
   return times;
 }
 
@@ -142,65 +130,52 @@ class TheFamily final : public Family {
     std::vector<Amount> units;
     const Bytes chunk(1 << 20);
     const double digest_ns = TypicalNanoseconds([&] { (void)ChunkDigest(0, chunk); });
-    units.push_back({"sets_stream_byte", Positive(digest_ns / static_cast<double>(chunk.size()))});
+    units.push_back({"sets_stream_byte", CostOf(digest_ns / static_cast<double>(chunk.size()))});
 
-    constexpr uint32_t kNarrow = 64, kWide = 1024;
-    // What a row costs whose bytes are few, and what each byte adds.
     const auto split = [&](absl::string_view row, absl::string_view row_byte, double narrow,
-                           double wide) {
-      const double byte = Positive((wide - narrow) / (kWide - kNarrow));
-      units.push_back({row, Positive(narrow - kNarrow * byte)});
-      units.push_back({row_byte, byte});
-    };
-    split("sets_row", "sets_row_byte", RowNs(bytes, kNarrow, random), RowNs(bytes, kWide, random));
+                           double wide) { AddRowCosts(row, row_byte, narrow, wide, units); };
+    split("sets_row", "sets_row_byte", RowNs(bytes, kNarrowRecord, random),
+          RowNs(bytes, kWideRecord, random));
 
-    // A client over a table of zeros: what it costs to ask depends on the sets alone.
-    constexpr int kAsked = 8;
-    const auto times = [&](uint32_t record_bytes) {
-      const SetShape shape = *ShapeFor(1 << 14, record_bytes, 64);
+    {
+      // A client over a table of zeros: what it costs to ask depends on the sets alone.
+      const SetShape shape = *ShapeFor(1 << 14, kWideRecord, 64);
       SecretArray<16> key;
       random.Fill(key.mutable_view());
       const SetFunction sets(key, shape.offset_bits);
       HintTable table(shape, &sets);
-      const Bytes records(shape.chunk_rows() * record_bytes);
+      const Bytes records(shape.chunk_rows() * kWideRecord);
       for (uint32_t c = 0; c < shape.chunks; ++c) table.AddChunk(c, records);
       std::vector<Choice> query(shape.chunks);
-      Bytes zeros(record_bytes), record(record_bytes);
-      Stopwatch ask(Stopwatch::kProcess);
-      double ask_ns = 0, finish_ns = 0;
-      for (int i = 0; i < kAsked; ++i) {
-        ask = Stopwatch(Stopwatch::kProcess);
-        SHOAL_CHECK(table.Ask(static_cast<uint64_t>(i) * 99, random, query).ok());
-        ask_ns += static_cast<double>(ask.Nanoseconds());
-        ask = Stopwatch(Stopwatch::kProcess);
-        table.Finish(zeros, zeros, record);
-        finish_ns += static_cast<double>(ask.Nanoseconds());
-      }
+      Bytes zeros(kWideRecord), record(kWideRecord);
+      uint64_t row = 0;
+      const QueryTimes times = TimeQueries(
+          8, [&] { SHOAL_CHECK(table.Ask(row++ * 99, random, query).ok()); }, [] {},
+          [&] { table.Finish(zeros, zeros, record); });
       const double choices = static_cast<double>(shape.sets()) + shape.chunks;
-      return std::pair(ask_ns / kAsked / choices, finish_ns / kAsked / record_bytes);
-    };
-    const auto [choice_ns, recover_ns] = times(kWide);
-    units.push_back({"sets_choice", Positive(choice_ns)});
-    units.push_back({"sets_recover_byte", Positive(recover_ns)});
+      units.push_back({"sets_choice", CostOf(times.ask / choices)});
+      units.push_back({"sets_recover_byte", CostOf(times.recover / kWideRecord)});
+    }
 
     const Bytes from(bytes / 4 + 1);
     Bytes to(from.size());
     const double copy = TypicalNanoseconds([&] { std::ranges::copy(from, to.begin()); });
-    units.push_back({"sets_copy_byte", Positive(copy / static_cast<double>(to.size()))});
+    units.push_back({"sets_copy_byte", CostOf(copy / static_cast<double>(to.size()))});
 
-    const TreeTimes slim = TreeNs(bytes, kNarrow, random), broad = TreeNs(bytes, kWide, random);
+    const TreeTimes slim = TreeNs(bytes, kNarrowRecord, random),
+                    broad = TreeNs(bytes, kWideRecord, random);
     split("tree_row", "tree_row_byte", slim.row, broad.row);
     split("tree_hint_row", "tree_hint_row_byte", slim.hint_row, broad.hint_row);
-    units.push_back({"tree_block", Positive(broad.ask_block)});
-    units.push_back({"tree_recover_byte", Positive(broad.recover / kWide)});
+    units.push_back({"tree_block", CostOf(broad.ask_block)});
+    units.push_back({"tree_recover_byte", CostOf(broad.recover / kWideRecord)});
 
-    const PermutedTimes few = PermutedNs(bytes, kNarrow, random),
-                        many = PermutedNs(bytes, kWide, random);
+    const PermutedTimes few = PermutedNs(bytes, kNarrowRecord, random),
+                        many = PermutedNs(bytes, kWideRecord, random);
     split("permuted_row", "permuted_row_byte", few.row, many.row);
     split("permuted_hint_row", "permuted_hint_row_byte", few.hint_row, many.hint_row);
-    units.push_back({"permuted_draw", Positive(few.draw)});
-    units.push_back({"permuted_search", Positive(few.search)});
-    units.push_back({"permuted_recover_byte", Positive(many.recover_byte)});
+    units.push_back({"permuted_draw", CostOf(few.draw)});
+    units.push_back({"permuted_search", CostOf(few.search)});
+    units.push_back({"permuted_recover_byte", CostOf(many.recover_byte)});
     return units;
   }
 };

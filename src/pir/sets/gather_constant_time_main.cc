@@ -10,26 +10,20 @@
 // client then reads the hint that it found (docs/half-sets.md).
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "src/base/check.h"
 #include "src/base/random.h"
+#include "src/base/testing/constant_time.h"
 #include "src/pir/sets/gather.h"
 #include "src/pir/sets/gather_dispatch.h"
-#include "valgrind/memcheck.h"
 
 namespace shoal::pir::sets {
 namespace {
 
-template <typename T>
-void MakeSecret(T& value) {
-  VALGRIND_MAKE_MEM_UNDEFINED(value.data(), value.size() * sizeof(value[0]));
-}
-template <typename T>
-void MakePublic(T& value) {
-  VALGRIND_MAKE_MEM_DEFINED(value.data(), value.size() * sizeof(value[0]));
-}
+using shoal::testing::MakePublic;
+using shoal::testing::MakeSecret;
+
 template <typename T>
 void Fill(std::vector<T>& values) {
   SystemRandom().Fill({reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(T)});
@@ -68,12 +62,9 @@ void RunSearches(const GatherKernel& kernel) {
 }  // namespace shoal::pir::sets
 
 int main(int argc, char** argv) {
-  using shoal::pir::sets::SupportedGathers;
-  if (argc > 1 && std::strcmp(argv[1], "--leak") == 0) {
-    std::array<uint8_t, 1> secret = {1};
-    shoal::pir::sets::MakeSecret(secret);
-    if (secret[0] == 1) std::printf("one\n");
-    return 0;
-  }
-  for (const auto* kernel : SupportedGathers()) shoal::pir::sets::RunSearches(*kernel);
+  return shoal::testing::ConstantTimeMain(argc, argv, [] {
+    for (const auto* kernel : shoal::pir::sets::SupportedGathers()) {
+      shoal::pir::sets::RunSearches(*kernel);
+    }
+  });
 }

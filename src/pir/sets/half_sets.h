@@ -31,8 +31,8 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/pir/aes/aes128.h"
+#include "src/pir/kit/row_changes.h"
 #include "src/pir/sets/parities.h"
-#include "src/pir/sets/row_changes.h"
 
 namespace shoal::pir::sets {
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/shaped_engine.h"
 #include "src/pir/sets/permuted_server.h"
 #include "src/pir/sets/permuted_session.h"
 
@@ -25,35 +26,9 @@ constexpr uint64_t kMaxRows = uint64_t{1} << 26;
 constexpr uint64_t kMaxAnswerBytes = uint64_t{64} << 20;
 constexpr uint64_t kPartBytes = uint64_t{8} << 20;
 
-class PermutedEngine final : public Engine {
+class PermutedEngine final : public ShapedEngine {
  public:
-  absl::string_view name() const override { return "permuted"; }
-  std::span<const Role> roles() const override {
-    static constexpr Role kRoles[] = {Role::kOffline, Role::kOnline};
-    return kRoles;
-  }
-  bool keeps_state() const override { return true; }
-  bool IsHeavy(Role role, uint32_t kind) const override {
-    return role == Role::kOffline && kind == kPermutedParities;
-  }
-
-  absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
-                                         const ServerOptions& options) const override {
-    wire::PirSetup setup;
-    setup.set_engine(std::string(name()));
-    setup.set_table_id(ToString(content.table_id));
-    setup.set_epoch(content.epoch);
-    setup.set_manifest_digest(ToString(content.manifest_digest));
-    setup.set_rows(content.rows);
-    setup.set_record_bytes(content.record_bytes);
-    setup.set_shape(options.shape.has_value() ? options.shape->shape()
-                                              : EncodePermutedSetupShape(kChunks));
-    SHOAL_RETURN_IF_ERROR(SizesOfShape(setup).status());
-    if (options.shape.has_value() && !SameShape(setup, *options.shape)) {
-      return absl::InvalidArgumentError("permuted: a shape that this table does not have");
-    }
-    return setup;
-  }
+  PermutedEngine() : ShapedEngine("permuted", Servers::kPair, /*keeps_state=*/true) {}
 
   absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& setup) const override {
     SHOAL_ASSIGN_OR_RETURN(const PermutedShape shape, PermutedShapeOf(setup));
@@ -82,27 +57,17 @@ class PermutedEngine final : public Engine {
                         {"permuted_hint_row_byte", rows * bytes}}};
   }
 
-  absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
-                                                       ServerOptions options) const override {
-    SHOAL_ASSIGN_OR_RETURN(wire::PirSetup setup, ShapeOf(content, options));
-    if (!options.product.empty()) {
-      return absl::InvalidArgumentError("permuted: a server of it has no product");
-    }
+ protected:
+  absl::StatusOr<std::string> ChooseShape(const wire::PirSetup&) const override {
+    return EncodePermutedSetupShape(kChunks);
+  }
+  absl::StatusOr<std::unique_ptr<Server>> MakeServer(wire::PirSetup setup, const Content& content,
+                                                     const ServerOptions& options) const override {
     return CreatePermutedServer(std::move(setup), content, options);
   }
-
-  absl::StatusOr<std::unique_ptr<Session>> OpenSession(
-      std::span<const wire::PirSetup> setups, const SessionOptions& options) const override {
-    if (setups.size() != 2 || options.store == nullptr) {
-      return absl::InvalidArgumentError(
-          "permuted: two setups and a place for the state are needed");
-    }
-    SHOAL_RETURN_IF_ERROR(SizesOf(setups[0]).status());
-    // With them the manifest's digest.
-    if (SetupId(setups[0]) != SetupId(setups[1])) {
-      return absl::InvalidArgumentError("permuted: the servers have different setups");
-    }
-    return OpenPermutedSession(setups[0], options);
+  absl::StatusOr<std::unique_ptr<Session>> MakeSession(
+      const wire::PirSetup& setup, const SessionOptions& options) const override {
+    return OpenPermutedSession(setup, options);
   }
 };
 
@@ -120,12 +85,9 @@ std::string EncodePermutedSetupShape(uint32_t chunks) {
 }
 
 absl::StatusOr<PermutedShape> PermutedShapeOf(const wire::PirSetup& setup) {
-  const BytesView encoded = AsBytes(setup.shape());
-  if (encoded.size() != kShapeBytes || encoded[0] != kShapeVersion ||
-      setup.rows_per_column() != 0 || setup.columns() != 0 ||
-      setup.record_bytes() > kMaxRecordBytes) {
-    return absl::InvalidArgumentError(
-        "permuted setup: shape, rows_per_column, columns, record_bytes");
+  SHOAL_ASSIGN_OR_RETURN(const BytesView encoded, OwnShape(setup, kShapeBytes));
+  if (encoded[0] != kShapeVersion) {
+    return absl::InvalidArgumentError("permuted setup: shape is not one of this version");
   }
   if (setup.rows() > kMaxRows) {
     return absl::InvalidArgumentError(

@@ -10,19 +10,20 @@
 // A session asks for its parities once, piece by piece, and then sends one query to each server for
 // every key. A query that was sent and not answered, or answered with records that no party signed
 // (SessionOptions::check), waits in the session's journal, and is sent again before the next
-// lookup. Parities follow the epochs by deltas (row_changes.h).
+// lookup. Parities follow the epochs by deltas (src/pir/kit/row_changes.h).
 #ifndef SHOAL_SRC_PIR_SETS_PERMUTED_PIR_H_
 #define SHOAL_SRC_PIR_SETS_PERMUTED_PIR_H_
 
 #include <string>
 
 #include "src/pir/engine.h"
+#include "src/pir/kit/table_server.h"
 #include "src/pir/sets/permuted_sets.h"
 
 namespace shoal::pir::sets {
 
-inline constexpr uint32_t kPermutedQuery = 0;
-inline constexpr uint32_t kPermutedParities = 1;
+inline constexpr uint32_t kPermutedQuery = PairServer::kQuery;
+inline constexpr uint32_t kPermutedParities = PairServer::kHints;
 
 // Parities of one request.
 uint32_t PermutedPartOf(const PermutedShape& shape);

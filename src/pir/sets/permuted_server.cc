@@ -6,16 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/table_server.h"
 #include "src/pir/pages.h"
-#include "src/pir/sets/pair_server.h"
 #include "src/pir/sets/permuted_pir.h"
 #include "src/storage/memory.h"
 #include "src/storage/page_buffer.h"
 
 namespace shoal::pir::sets {
 namespace {
-
-static_assert(PairServer::kQuery == kPermutedQuery && PairServer::kHints == kPermutedParities);
 
 class PermutedServer final : public PairServer {
  public:

@@ -1,27 +1,24 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/parallel/thread_pool.h"
-#include "src/pir/sets/pair_fixture.h"
+#include "src/pir/kit/testing/pair_contract.h"
 #include "src/pir/sets/permuted_pir.h"
-#include "src/pir/sets/two_versions.h"
 
 namespace shoal::pir::sets {
 namespace {
 
+using pir::testing::MemoryStore;
+using pir::testing::PairContract;
+using pir::testing::TwoVersions;
 using shoal::testing::StatusIs;
-using testing::MemoryStore;
-using testing::Records;
-using testing::TwoVersions;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kLoss = absl::StatusCode::kDataLoss;
@@ -29,12 +26,11 @@ constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 // Chunks of ten rows, the last one filled up.
 constexpr uint64_t kRows = 305;
 constexpr uint32_t kRecordBytes = 20;
-constexpr size_t kIdBytes = sizeof(Digest);
 
-class PermutedTest : public testing::PairFixture {
+class PermutedTest : public PairContract {
  protected:
   explicit PermutedTest(uint64_t rows = kRows, uint32_t record_bytes = kRecordBytes)
-      : PairFixture(PermutedPir(), rows, record_bytes) {
+      : PairContract(PermutedPir(), rows, record_bytes) {
     check_ = [this](std::span<const uint64_t> of, BytesView records) {
       checked_ += of.size();
       Bytes expected;
@@ -48,24 +44,7 @@ class PermutedTest : public testing::PairFixture {
   uint64_t checked_ = 0;  // records
 };
 
-TEST_F(PermutedTest, RecordsComeBackInEveryRun) {
-  for (uint64_t run = 0; run < 3; ++run) {
-    const auto session = Open();
-    sent_.clear();
-    Prepare(*session);
-    EXPECT_EQ(sent_.size(), run == 0 ? 1u : 0u);
-    Fetch(*session, {0, 304, 7, 7, run}, 5);
-    Fetch(*session, {run * 20}, 4);
-    Fetch(*session, {}, 3);
-    EXPECT_EQ(session->Budget(), std::nullopt);
-    // Padding looks like the queries that it stands beside.
-    ASSERT_EQ(sent_.size(), 24u + (run == 0));
-    for (size_t i = sent_.size() - 24; i < sent_.size(); ++i) {
-      EXPECT_EQ(sent_[i].role, (sent_.size() - i) % 2 == 0 ? Role::kOffline : Role::kOnline);
-      EXPECT_EQ(sent_[i].body.size(), sent_.back().body.size());
-    }
-  }
-}
+TEST_F(PermutedTest, RecordsComeBackInEveryRun) { ExpectRecordsInEveryRun(); }
 
 // Every row, many times: exchanges spoil nothing.
 TEST_F(PermutedTest, QueriesUseNothingUp) {
@@ -90,34 +69,13 @@ class PermutedOfWideRecordsTest : public PermutedTest {
 // An interrupted preparation goes on where it stopped. What is kept of it afterwards does not tell
 // the seed, with which the first permutations could be made again.
 TEST_F(PermutedOfWideRecordsTest, PreparationGoesOnWhereItStopped) {
-  const PermutedShape shape = this->shape();
-  ASSERT_EQ(shape.chunk_rows, 20u);
-  ASSERT_EQ(PermutedPartOf(shape), 8u);
-  Bytes seed;
-  for (uint32_t piece = 0; piece < 3; ++piece) {
-    const auto session = Open();
-    EXPECT_EQ(session->progress().done, 8 * piece);
-    EXPECT_THAT(session->Ask({.rows = {}, .keys = 1}), StatusIs(kPrecondition, "not prepared"));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Request request, session->Prepare(random_));
-    EXPECT_EQ(LoadLe<uint32_t>(request.body.data() + kIdBytes + 32), 8 * piece);
-    seed = Bytes(request.body.begin() + kIdBytes, request.body.end() - 4);
-    EXPECT_FALSE(std::ranges::search(store_->disk().state, seed).empty());
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, Send(request));
-    EXPECT_EQ(answer.size(), piece < 2 ? 8'000'000u : 4'000'000u);
-    EXPECT_THAT(session->TakePrepared(BytesView(answer).first(answer.size() - 1)),
-                StatusIs(kInvalid, "bytes of parities"));
-    // It is asked for again.
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Request again, session->Prepare(random_));
-    EXPECT_EQ(again.body, request.body);
-    SHOAL_ASSERT_OK(session->TakePrepared(answer));
-  }
+  ASSERT_EQ(shape().chunk_rows, 20u);
+  ASSERT_EQ(PermutedPartOf(shape()), 8u);
+  ExpectPreparationGoesOn(3, 8, Seed::size(), "bytes of parities");
+  EXPECT_EQ(sent_[0].answer_bytes, 8'000'000u);
+  EXPECT_EQ(sent_[2].answer_bytes, 4'000'000u);
+  const BytesView seed = BytesView(sent_[0].body).subspan(kIdBytes, Seed::size());
   EXPECT_TRUE(std::ranges::search(store_->disk().state, seed).empty());
-  EXPECT_TRUE(store_->disk().records.empty());
-  const auto session = Open();
-  EXPECT_EQ(session->needed(0), Session::Need::kNothing);
-  EXPECT_THAT(session->Prepare(random_), StatusIs(kPrecondition, "nothing is to be prepared"));
-  EXPECT_THAT(session->TakePrepared({}), StatusIs(kPrecondition, "before its request"));
-  Fetch(*session, {2, 39}, 2);
 }
 
 // Threads change no byte.
@@ -133,148 +91,44 @@ TEST_F(PermutedTest, ThreadsMakeTheSameParities) {
 
 // The process ends after a query was spent: before it was sent, or before an answer came. What is
 // sent afterwards are the same bytes, and no parity is spoilt.
-TEST_F(PermutedTest, AQueryWithoutAnswersIsSentAgain) {
-  Prepare(*Open());
-  for (uint64_t i = 0; i < 40; ++i) {
-    std::vector<Request> requests;
-    {
-      const auto session = Open();
-      const std::vector<uint64_t> rows = {i};
-      SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-      SHOAL_ASSERT_OK_AND_ASSIGN(requests, batch->Next(random_));
-      if (i % 2 == 0) {
-        // The session itself does not go on either.
-        EXPECT_THAT(batch->Next(random_), StatusIs(kPrecondition, "not finished"));
-        EXPECT_THAT(batch->Finish(std::vector<BytesView>(2)), StatusIs(kInvalid, "wrong length"));
-        EXPECT_THAT(session->Ask({.rows = rows, .keys = 1}), StatusIs(kPrecondition, "prepared"));
-      }
-    }
-    sent_.clear();
-    const auto session = Open();
-    EXPECT_EQ(session->needed(0), Session::Need::kRequests);
-    Prepare(*session);
-    ASSERT_EQ(sent_.size(), 2u);
-    for (const Request& request : sent_) {
-      const Request& before = requests[request.role == Role::kOffline ? 0 : 1];
-      EXPECT_EQ(request.role, before.role);
-      EXPECT_EQ(request.body, before.body);
-    }
-    Fetch(*session, {i, i + 1}, 2);
-  }
-}
+TEST_F(PermutedTest, AQueryWithoutAnswersIsSentAgain) { ExpectLostAnswersAreAskedForAgain(); }
 
 // Nothing that is not durable is sent, and after a write that failed nothing is sent at all.
-TEST_F(PermutedTest, AStateThatCannotBeSavedEndsTheSession) {
-  const auto session = Open();
-  Prepare(*session);
-  const std::vector<uint64_t> rows = {5};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-  store_->KillAfter(0, /*durable=*/false);
-  EXPECT_THAT(batch->Next(random_), StatusIs(absl::StatusCode::kUnavailable, "killed"));
-  EXPECT_THAT(batch->Next(random_), StatusIs(kPrecondition, "opened anew"));
-  EXPECT_THAT(session->Ask({.rows = rows, .keys = 1}), StatusIs(kPrecondition, "opened anew"));
-  EXPECT_THAT(session->Prepare(random_), StatusIs(kPrecondition, "opened anew"));
-  Fetch(*Open(), {5}, 1);
-}
+TEST_F(PermutedTest, AStateThatCannotBeSavedEndsTheSession) { ExpectAnEndWhenNothingIsDurable(); }
 
 // The process is killed at every write, which is durable or not. What is sent of one state is one
 // pair of queries, whatever was asked for, and the parities stay right.
-class PermutedKilledTest : public PermutedTest {
- protected:
-  absl::Status Run(uint64_t row) {
-    absl::StatusOr<std::unique_ptr<Session>> opened = TryOpen();
-    SHOAL_RETURN_IF_ERROR(opened.status());
-    Session& session = **opened;
-    Bytes again[2];
-    while (session.needed(1) == Session::Need::kRequests) {
-      SHOAL_ASSIGN_OR_RETURN(const Request request, session.Prepare(random_));
-      if (request.kind == kPermutedQuery) again[request.role == Role::kOnline] = request.body;
-      SHOAL_ASSIGN_OR_RETURN(const Bytes answer, Send(request));
-      SHOAL_RETURN_IF_ERROR(session.TakePrepared(answer));
-    }
-    if (!again[0].empty()) Sent(again[0], again[1]);
-    const std::vector<uint64_t> rows = {row, row / 2};
-    SHOAL_ASSIGN_OR_RETURN(const auto batch, session.Ask({.rows = rows, .keys = 3}));
-    while (batch->steps() > 0) {
-      SHOAL_ASSIGN_OR_RETURN(const auto requests, batch->Next(random_));
-      Sent(requests[0].body, requests[1].body);
-      SHOAL_ASSIGN_OR_RETURN(const Bytes offline, Send(requests[0]));
-      SHOAL_ASSIGN_OR_RETURN(const Bytes online, Send(requests[1]));
-      const BytesView answers[] = {offline, online};
-      SHOAL_RETURN_IF_ERROR(batch->Finish(answers));
-    }
-    Bytes expected(records_.at(row));
-    Append(expected, records_.at(row / 2));
-    EXPECT_EQ(ToBytes(batch->TakeRecords()), expected);
-    return absl::OkStatus();
-  }
-  void Sent(const Bytes& offline, const Bytes& online) {
-    EXPECT_EQ(pairs_[0].emplace(offline, online).first->second, online);
-    EXPECT_EQ(pairs_[1].emplace(online, offline).first->second, offline);
-    // Two queries of one state for rows of one chunk agree in all chunks but one.
-    for (const auto& [other, of_offline] : pairs_[1]) {
-      if (other == online) continue;
+class PermutedKilledTest : public PermutedTest {};
+
+TEST_F(PermutedKilledTest, KilledAtEveryWrite) {
+  ExpectNothingIsSentTwiceByKilledClients();
+  // Two queries of one state for rows of one chunk agree in all chunks but one.
+  for (const auto& [one, of_one] : pairs_[1]) {
+    for (const auto& [other, of_other] : pairs_[1]) {
+      if (other == one) continue;
       int same = 0;
-      for (size_t at = kIdBytes; at < online.size(); at += 4) {
-        same += LoadLe<uint32_t>(&other[at]) == LoadLe<uint32_t>(&online[at]);
+      for (size_t at = kIdBytes; at < one.size(); at += 4) {
+        same += LoadLe<uint32_t>(&other[at]) == LoadLe<uint32_t>(&one[at]);
       }
       EXPECT_LT(same, 20) << "of 31";
     }
   }
-
-  std::map<Bytes, Bytes> pairs_[2];  // from a query to one server to that to the other
-};
-
-TEST_F(PermutedKilledTest, KilledAtEveryWrite) {
-  const MemoryStore::Disk empty;
-  uint64_t killed = 0;
-  for (const bool durable : {false, true}) {
-    for (uint64_t write = 0;; ++write) {
-      store_.emplace(empty);
-      store_->KillAfter(write, durable);
-      // The same row before and after: from one state it would have the same offsets.
-      const absl::Status first = Run(100 + write);
-      if (first.ok()) break;
-      ASSERT_THAT(first, StatusIs(absl::StatusCode::kUnavailable, "killed"));
-      ++killed;
-      for (uint64_t i = 0; i < 3; ++i) {
-        store_.emplace(MemoryStore::Disk(store_->disk()));
-        SHOAL_ASSERT_OK(Run(100 + write));
-      }
-    }
-  }
-  // The seed, the parities, and three queries with their answers.
-  EXPECT_EQ(killed, 2u * 8);
-  EXPECT_GT(pairs_[0].size(), 100u);
 }
 
 // Who finds the file, and has seen nothing else, learns the last query's row at most: what is on
 // disk after many queries has no trace of those before.
 TEST_F(PermutedTest, TheFileTellsTheLastQueryAtMost) {
-  Prepare(*Open());
-  const size_t bytes = store_->disk().state.size();
   const size_t question = 8 + 4 + 4 * size_t{shape().chunks};
-  for (uint64_t row = 0; row < 20; ++row) {
-    const auto session = Open();
-    Fetch(*session, {row, 2 * row}, 3);
-    EXPECT_TRUE(store_->disk().records.empty());
-    ASSERT_EQ(store_->disk().state.size(), bytes);
+  ExpectFileWithoutQueries([&](const Bytes& state, uint64_t) {
     // Behind the head is a question's place.
-    EXPECT_TRUE(std::ranges::all_of(BytesView(store_->disk().state).subspan(89, question),
+    EXPECT_TRUE(std::ranges::all_of(BytesView(state).subspan(89, question),
                                     [](uint8_t byte) { return byte == 0; }));
-  }
+  });
 }
 
 // A query reads the parities that it exchanges rows of, and no other ones.
 TEST_F(PermutedTest, AQueryReadsItsParitiesAlone) {
-  Prepare(*Open());
-  const auto session = Open();
-  const uint64_t head = store_->bytes_read();
-  EXPECT_EQ(head, store_->disk().state.size() - shape().parity_bytes());
-  for (uint64_t i = 1; i < 5; ++i) {
-    Fetch(*session, {7 * i}, 1);
-    EXPECT_EQ(store_->bytes_read(), head + i * (1 + shape().chunks) * shape().record_bytes);
-  }
+  ExpectReads(shape().parity_bytes(), (1 + shape().chunks) * shape().record_bytes);
 }
 
 // Sessions as version 0.2 left them, with a query and its answers in a journal.
@@ -325,8 +179,8 @@ class PermutedOfTwoVersionsTest : public PermutedTest {
 
 TEST_F(PermutedOfTwoVersionsTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
   const TwoVersions versions = Ask();
-  testing::ExpectReadAndWithoutQueries(versions,
-                                       [&](SessionStore& store) { return OpenOn(store); });
+  pir::testing::ExpectReadAndWithoutQueries(versions,
+                                            [&](SessionStore& store) { return OpenOn(store); });
   store_.emplace(versions.first);
   Fetch(*Open(), {1, 2}, 3);
 }
@@ -334,15 +188,11 @@ TEST_F(PermutedOfTwoVersionsTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
 TEST_F(PermutedOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
   const MemoryStore::Disk good = Ask().first;
   ASSERT_EQ(good.records.size(), 2u);  // a query, its answers
-  const auto expect = [&](MemoryStore::Disk disk, absl::StatusCode code, const char* part) {
-    store_.emplace(std::move(disk));
-    EXPECT_THAT(TryOpen(), StatusIs(code, part));
-  };
   for (const size_t bytes :
        {size_t{1}, size_t{50}, size_t{88}, good.state.size() - 1, good.state.size() + 1}) {
     MemoryStore::Disk bad = good;
     bad.state.resize(bytes);
-    expect(bad, kLoss, "malformed");
+    ExpectRefused(bad, kLoss, "malformed");
   }
   for (const auto& [at, value] : {std::pair<size_t, uint8_t>{0, 'X'},
                                   {88, 0},     // in a preparation, with all parities
@@ -352,11 +202,11 @@ TEST_F(PermutedOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
                                   {92, 1}}) {  // an offset beyond the chunk
     MemoryStore::Disk bad = good;
     bad.state[at] = value;
-    expect(bad, kLoss, "malformed");
+    ExpectRefused(bad, kLoss, "malformed");
   }
   MemoryStore::Disk bad = good;
   bad.state[45] ^= 1;
-  expect(bad, kPrecondition, "another table");
+  ExpectRefused(bad, kPrecondition, "another table");
   // Another shape: the session begins anew.
   bad = good;
   bad.state[80] ^= 1;
@@ -375,14 +225,14 @@ TEST_F(PermutedOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
       if (change == 2) entry.push_back(0);
       if (change == 3) bad.records.insert(bad.records.begin() + record, Bytes(entry));
       if (change == 4) entry[0] = 1;  // a part of parities that are all there
-      expect(bad, kLoss, "malformed");
+      ExpectRefused(bad, kLoss, "malformed");
     }
   }
   // The row, the dummy, the last place.
   for (const size_t at : {size_t{8}, size_t{9}, good.records[0].size() - 4}) {
     bad = good;
     bad.records[0][at] = 0xff;
-    expect(bad, kLoss, "malformed");
+    ExpectRefused(bad, kLoss, "malformed");
   }
   store_.emplace(good);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, TryOpen());
@@ -390,74 +240,24 @@ TEST_F(PermutedOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
 }
 
 TEST_F(PermutedTest, BadRequestsAreRefused) {
+  ExpectBadRequestsRefused(Seed::size(), shape().chunk_rows, "parities from");
+  std::vector<Request> requests;
   const auto session = Open();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Request parities, session->Prepare(random_));
-  Prepare(*session);
-  const std::vector<uint64_t> rows = {5};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random_));
-  EXPECT_LE(requests[0].body.size(), servers_[0]->max_request_bytes());
-  EXPECT_LE(parities.body.size(), servers_[0]->max_request_bytes());
-  const auto expect = [&](const Request& request, absl::StatusCode code, const char* part) {
-    EXPECT_THAT(Send(request), StatusIs(code, part));
-  };
-  for (const Request& request : {requests[0], requests[1], parities}) {
-    SHOAL_EXPECT_OK(Send(request));
-    for (const int change : {0, 1, 2, 3, 4}) {
-      Request bad = request;
-      if (change == 0) bad.body.push_back(0);
-      if (change == 1) bad.body.pop_back();
-      if (change == 2) bad.body.clear();
-      if (change == 3) bad.kind = 2;
-      if (change == 4) bad.count = 2;
-      expect(bad, kInvalid, "no request of this engine");
-    }
-    Request bad = request;
-    bad.role = Role::kSingle;
-    expect(bad, kInvalid, "to this role");
-    bad = request;
-    bad.body[3] ^= 1;
-    expect(bad, kPrecondition, "another setup");
-  }
-  Request bad = parities;
-  bad.role = Role::kOnline;  // makes none
-  expect(bad, kInvalid, "to this role");
-  for (const uint32_t first : {shape().chunk_rows, ~0u}) {
-    bad = parities;
-    StoreLe<uint32_t>(bad.body.data() + kIdBytes + 32, first);
-    expect(bad, kInvalid, "parities from");
-  }
+  const auto batch = AskFor(*session, 5, requests);
   for (const uint32_t offset : {shape().chunk_rows, kNoOffset}) {
-    bad = requests[1];
+    Request bad = requests[1];
     StoreLe<uint32_t>(bad.body.data() + bad.body.size() - 4, offset);
-    expect(bad, kInvalid, "of a chunk of");
+    EXPECT_THAT(Send(bad), StatusIs(kInvalid, "of a chunk of"));
   }
-  EXPECT_THAT(session->Ask({.rows = std::vector<uint64_t>{kRows}, .keys = 1}),
-              StatusIs(kPrecondition, "prepared"));
 }
 
 TEST_F(PermutedTest, ServersMustStateTheSame) {
-  wire::PirSetup setups[] = {servers_[0]->setup(), servers_[1]->setup()};
+  ExpectServersToStateTheSame();
   const Engine& engine = PermutedPir();
-  setups[1].set_manifest_digest(std::string(32, 'x'));
-  EXPECT_THAT(engine.OpenSession(setups, {.store = &*store_}), StatusIs(kInvalid, "different"));
-  EXPECT_THAT(engine.OpenSession(std::span(setups).first(1), {.store = &*store_}),
-              StatusIs(kInvalid, "two setups"));
-  EXPECT_THAT(engine.OpenSession(setups, {}), StatusIs(kInvalid, "a place for the state"));
-  for (const int change : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+  for (const uint32_t chunks : {uint32_t{0}, kMaxPermutedChunks + 1}) {
     wire::PirSetup bad = servers_[0]->setup();
-    if (change == 0) bad.set_engine("xor");
-    if (change == 1) bad.set_shape("other sets");
-    if (change == 2) bad.set_rows(0);
-    if (change == 3) bad.set_rows(~uint64_t{0});
-    if (change == 4) bad.set_record_bytes(kMaxRecordBytes + 1);
-    if (change == 5) bad.set_columns(64);
-    if (change == 6) bad.set_hint_bytes(1);
-    if (change == 7) bad.set_shape(EncodePermutedSetupShape(0));
-    if (change == 8) bad.set_shape(EncodePermutedSetupShape(kMaxPermutedChunks + 1));
-    if (change == 9) bad.set_record_bytes(0);
-    setups[0] = setups[1] = bad;
-    EXPECT_THAT(engine.OpenSession(setups, {.store = &*store_}), StatusIs(kInvalid, "")) << change;
+    bad.set_shape(EncodePermutedSetupShape(chunks));
+    EXPECT_THAT(engine.SizesOf(bad), StatusIs(kInvalid, ""));
   }
   // Permutations that would keep a server busy for seconds.
   wire::PirSetup large = servers_[0]->setup();
@@ -482,28 +282,12 @@ TEST_F(PermutedTest, ServersMustStateTheSame) {
 }
 
 TEST_F(PermutedTest, SizesAreThoseOfTheMessages) {
+  ExpectSizesOfMessages();
   const wire::PirSetup& setup = servers_[0]->setup();
   SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, PermutedPir().SizesOf(setup));
-  const auto session = Open();
-  Prepare(*session);
-  uint64_t prepared = 0;
-  for (const Request& request : sent_) {
-    prepared += request.answer_bytes;
-    EXPECT_TRUE(PermutedPir().IsHeavy(request.role, request.kind));
-  }
-  EXPECT_EQ(prepared, sizes.prepare_bytes);
   // A head, a question, and what it costs.
   EXPECT_EQ(store_->disk().state.size(),
             89 + 12 + 4 * size_t{shape().chunks} + sizes.hint_memory_bytes);
-  sent_.clear();
-  Fetch(*session, {9}, 1);
-  for (const Request& request : sent_) {
-    EXPECT_FALSE(PermutedPir().IsHeavy(request.role, request.kind));
-  }
-  EXPECT_EQ(sent_[0].body.size() + sent_[1].body.size(), sizes.query_bytes);
-  EXPECT_EQ(sent_[0].answer_bytes + sent_[1].answer_bytes, sizes.answer_bytes);
-  EXPECT_TRUE(PermutedPir().keeps_state());
-  ASSERT_EQ(PermutedPir().roles().size(), 2u);
   // A gigabyte's table.
   wire::PirSetup gigabyte = setup;
   gigabyte.set_rows(1 << 20);
@@ -515,97 +299,7 @@ TEST_F(PermutedTest, SizesAreThoseOfTheMessages) {
 }
 
 // A session follows the servers' epochs by deltas; without them it begins anew.
-TEST_F(PermutedTest, EpochsAreTaken) {
-  std::optional<Delta> delta;
-  std::vector<Request> waiting;
-  {
-    const auto session = Open();
-    Prepare(*session);
-    Fetch(*session, {7, 8}, 2);
-    // One on its way.
-    const std::vector<uint64_t> rows = {304};
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-    SHOAL_ASSERT_OK_AND_ASSIGN(waiting, batch->Next(random_));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes offline, Send(waiting[0]));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes online, Send(waiting[1]));
-    records_.Fill(7, 0x77);
-    records_.Fill(304, 0x99);
-    const std::vector<uint64_t> changed = {7, 304};
-    for (auto& server : servers_) {
-      EXPECT_THAT(server->Refresh(records_.content(1), changed), StatusIs(kInvalid, "later epoch"));
-      EXPECT_THAT(server->RefreshShare(records_.content(2), std::vector<uint64_t>{304, 7}),
-                  StatusIs(kInvalid, "do not rise"));
-      EXPECT_THAT(server->RefreshShare(records_.content(2), std::vector<uint64_t>{kRows}),
-                  StatusIs(kInvalid, "not there"));
-      SHOAL_ASSERT_OK_AND_ASSIGN(delta, server->Refresh(records_.content(2), changed));
-    }
-    ASSERT_TRUE(delta.has_value());
-    EXPECT_EQ(delta->changes.size(), 2u * (8 + kRecordBytes));
-    EXPECT_THAT(Send(waiting[0]), StatusIs(kPrecondition, "another setup"));
-    Delta bad = *delta;
-    bad.changes.pop_back();
-    EXPECT_THAT(session->Advance(bad), StatusIs(kInvalid, "within a row"));
-    bad = *delta;
-    bad.from[0] ^= 1;
-    EXPECT_THAT(session->Advance(bad), StatusIs(kPrecondition, "other epochs"));
-    bad = *delta;
-    bad.to.set_rows(kRows + 1);
-    EXPECT_THAT(session->Advance(bad), StatusIs(kInvalid, "another shape"));
-    // Answers of the epoch before would spoil parities.
-    const MemoryStore::Disk disk = store_->disk();
-    SHOAL_ASSERT_OK(session->Advance(*delta));
-    const BytesView answers[] = {offline, online};
-    EXPECT_THAT(batch->Finish(answers), StatusIs(kPrecondition, "without their query"));
-    store_.emplace(disk);
-  }
-  const MemoryStore::Disk before = store_->disk();
-  {
-    const auto session = Open();
-    ASSERT_TRUE(session->behind().has_value());
-    EXPECT_EQ(*session->behind(), delta->from);
-    EXPECT_EQ(session->needed(0), Session::Need::kRequests);
-    SHOAL_ASSERT_OK(session->Advance(*delta));
-    EXPECT_FALSE(session->behind().has_value());
-  }
-  {
-    // The question is in the state now.
-    EXPECT_TRUE(store_->disk().records.empty());
-    const auto session = Open();
-    sent_.clear();
-    Prepare(*session);
-    // The same query, of which the servers learn nothing new: behind the setup's id the same bytes.
-    ASSERT_EQ(sent_.size(), 2u);
-    for (const Request& request : sent_) {
-      const Request& first = waiting[request.role == Role::kOffline ? 0 : 1];
-      EXPECT_NE(request.body, first.body);
-      EXPECT_EQ(Bytes(request.body.begin() + kIdBytes, request.body.end()),
-                Bytes(first.body.begin() + kIdBytes, first.body.end()));
-    }
-    for (uint64_t i = 0; i < kRows; i += 7) Fetch(*session, {i, 7, 304}, 3);
-  }
-  // Killed before the delta was durable: it is applied again, to what was there before.
-  store_.emplace(before);
-  {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, TryOpen());
-    store_->KillAfter(0, /*durable=*/false);
-    EXPECT_THAT(session->Advance(*delta), StatusIs(absl::StatusCode::kUnavailable, "killed"));
-  }
-  {
-    const auto session = Open();
-    SHOAL_ASSERT_OK(session->Advance(*delta));
-    Prepare(*session);
-    Fetch(*session, {7, 304, 8}, 3);
-  }
-  // Without a delta, by parities of other permutations.
-  store_.emplace(before);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, TryOpen());
-  sent_.clear();
-  Prepare(*session);
-  EXPECT_EQ(sent_[0].kind, kPermutedParities);
-  Fetch(*session, {7, 304, 8}, 3);
-  const Records other(kRows + 1, kRecordBytes);
-  EXPECT_THAT(servers_[0]->Refresh(other.content(3), {}), StatusIs(kInvalid, "this table"));
-}
+TEST_F(PermutedTest, EpochsAreTaken) { ExpectEpochsToBeTaken(7, 304); }
 
 // Also in the middle of a preparation.
 TEST_F(PermutedOfWideRecordsTest, AnEpochThatComesBetweenTwoParts) {
@@ -637,22 +331,11 @@ TEST_F(PermutedOfWideRecordsTest, AnEpochThatComesBetweenTwoParts) {
 
 // Parities are made for as long as the epoch lasts, also on threads.
 TEST_F(PermutedTest, ParitiesEndWhenTheyAreToldTo) {
-  std::atomic<bool> stop = false;
   ThreadPool pool(2);
-  const auto session = Open();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Request parities, session->Prepare(random_));
-  const RequestView view = {.kind = parities.kind, .count = 1, .body = parities.body};
-  for (ThreadPool* heavy_pool : {static_cast<ThreadPool*>(nullptr), &pool}) {
-    stop = false;
-    SHOAL_ASSERT_OK_AND_ASSIGN(
-        const auto server, PermutedPir().CreateServer(records_.content(), {.heavy_pool = heavy_pool,
-                                                                           .stop_heavy = &stop}));
-    SHOAL_EXPECT_OK(server->Answer(Role::kOffline, {&view, 1})[0].status());
-    stop = true;
-    EXPECT_THAT(server->Answer(Role::kOffline, {&view, 1})[0],
-                StatusIs(kPrecondition, "a new epoch"));
-  }
+  ExpectHintsToEndWhenTold(nullptr);
+  ExpectHintsToEndWhenTold(&pool);
   // No permutation is drawn to the end for nothing.
+  const std::atomic<bool> stop = true;
   const auto drawn = PermutationsOf(shape(), random_.NewSeed(), nullptr, &stop);
   EXPECT_EQ(std::ranges::count(drawn, 0u), static_cast<ptrdiff_t>(drawn.size()));
 }

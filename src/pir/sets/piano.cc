@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/shaped_engine.h"
 #include "src/pir/sets/piano_server.h"
 #include "src/pir/sets/piano_session.h"
 #include "src/pir/sets/stream.h"
@@ -34,32 +35,9 @@ uint64_t QueriesFor(uint64_t rows) {
   return std::max(kMinQueries, root * std::bit_width(rows - 1) * 7 / 10);
 }
 
-class PianoEngine final : public Engine {
+class PianoEngine final : public ShapedEngine {
  public:
-  absl::string_view name() const override { return "piano"; }
-  std::span<const Role> roles() const override {
-    static constexpr Role kRoles[] = {Role::kSingle};
-    return kRoles;
-  }
-  bool keeps_state() const override { return true; }
-
-  absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
-                                         const ServerOptions& options) const override {
-    if (content.rows == 0) return absl::InvalidArgumentError("piano: a table without rows");
-    wire::PirSetup setup;
-    setup.set_engine(std::string(name()));
-    setup.set_table_id(ToString(content.table_id));
-    setup.set_epoch(content.epoch);
-    setup.set_manifest_digest(ToString(content.manifest_digest));
-    setup.set_rows(content.rows);
-    setup.set_record_bytes(content.record_bytes);
-    setup.set_shape(options.shape.has_value()
-                        ? options.shape->shape()
-                        : EncodeShape(static_cast<uint32_t>(QueriesFor(content.rows))));
-    SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOfShape(setup));
-    setup.set_hint_bytes(sizes.hint_bytes);
-    return setup;
-  }
+  PianoEngine() : ShapedEngine("piano", Servers::kOne, /*keeps_state=*/true) {}
 
   absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape) const override {
     SHOAL_ASSIGN_OR_RETURN(const SetShape sets, SetShapeOf(shape));
@@ -82,39 +60,30 @@ class PianoEngine final : public Engine {
             .recover = {{"sets_recover_byte", record}}};
   }
 
-  absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
-                                                       ServerOptions options) const override {
-    SHOAL_ASSIGN_OR_RETURN(wire::PirSetup setup, ShapeOf(content, options));
-    if (!options.product.empty()) {
-      return absl::InvalidArgumentError("piano: a server of it has no product");
-    }
+ protected:
+  absl::StatusOr<std::string> ChooseShape(const wire::PirSetup& table) const override {
+    if (table.rows() == 0) return absl::InvalidArgumentError("piano: a table without rows");
+    return EncodeShape(static_cast<uint32_t>(QueriesFor(table.rows())));
+  }
+  absl::StatusOr<std::unique_ptr<Server>> MakeServer(wire::PirSetup setup, const Content& content,
+                                                     const ServerOptions& options) const override {
     return CreatePianoServer(std::move(setup), content, options);
   }
-
-  absl::StatusOr<std::unique_ptr<Session>> OpenSession(
-      std::span<const wire::PirSetup> setups, const SessionOptions& options) const override {
-    SHOAL_CHECK(setups.size() == 1 && options.store != nullptr);
-    SHOAL_RETURN_IF_ERROR(SizesOf(setups[0]).status());
-    return OpenPianoSession(setups[0], options.store);
+  absl::StatusOr<std::unique_ptr<Session>> MakeSession(
+      const wire::PirSetup& setup, const SessionOptions& options) const override {
+    return OpenPianoSession(setup, options.store);
   }
 };
 
 }  // namespace
 
 absl::StatusOr<SetShape> SetShapeOf(const wire::PirSetup& setup) {
-  const BytesView shape = AsBytes(setup.shape());
-  if (shape.size() != kShapeBytes || shape[0] != kShapeVersion) {
+  SHOAL_ASSIGN_OR_RETURN(const BytesView shape, OwnShape(setup, kShapeBytes));
+  if (shape[0] != kShapeVersion) {
     return absl::InvalidArgumentError("piano setup: shape is not one of this version");
-  }
-  if (setup.rows_per_column() != 0 || setup.columns() != 0) {
-    return absl::InvalidArgumentError("piano setup: rows_per_column and columns are for a matrix");
   }
   if (setup.rows() == 0 || setup.rows() > uint64_t{1} << 40) {
     return absl::InvalidArgumentError(absl::StrCat("piano setup: rows: ", setup.rows()));
-  }
-  if (setup.record_bytes() == 0 || setup.record_bytes() > kMaxRecordBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("piano setup: record_bytes: ", setup.record_bytes()));
   }
   return ShapeFor(setup.rows(), setup.record_bytes(), LoadLe<uint32_t>(shape.data() + 1));
 }

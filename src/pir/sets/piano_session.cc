@@ -7,25 +7,21 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/prepared_session.h"
 #include "src/pir/sets/half_sets.h"
-#include "src/pir/sets/journal.h"
-#include "src/pir/sets/judge.h"
 #include "src/pir/sets/piano.h"
-#include "src/pir/sets/row_changes.h"
-#include "src/pir/sets/state_head.h"
 #include "src/pir/sets/stream.h"
 #include "src/storage/memory.h"
 
 namespace shoal::pir::sets {
 namespace {
 
-// The state: a head, the digests of all chunks while some are to come, and the table of hints once
-// it has a chunk (HintTable::DecodeHead). The head: the magic, the SetupId, the table's id, u64
-// rows, u32 record_bytes, u32 queries, the key, u8 whether the digests are there, u8 whether the
-// table is.
+// The state: a head (kit/prepared_session.h), whose shape is u64 rows, u32 record_bytes, u32
+// queries, and which ends with the key, u8 whether the digests are there, u8 whether the table is;
+// the digests of all chunks while some are to come; and the table of hints once it has a chunk
+// (HintTable::DecodeHead).
 constexpr absl::string_view kMagic = "SHOALPN1";
-constexpr size_t kKeyAt = StateHead::kShapeAt + 16, kKeyBytes = 16;
-constexpr size_t kFlagsAt = kKeyAt + kKeyBytes, kHeadBytes = kFlagsAt + 2;
+constexpr size_t kKeyBytes = 16, kOwnBytes = kKeyBytes + 2;
 
 // A record of the journal is one of these bytes, and
 //   kDigestsCame  the digests of all chunks
@@ -36,164 +32,50 @@ constexpr size_t kFlagsAt = kKeyAt + kKeyBytes, kHeadBytes = kFlagsAt + 2;
 //   kJudged       a hint after HintTable::Judge: u32 hint, u8 whether its XOR is without the record
 //                 of the row beside, its XOR
 enum Entry : uint8_t { kDigestsCame = 1, kChunkCame = 2, kSpent = 3, kAnswered = 4, kJudged = 5 };
-constexpr size_t kJudgedHeadBytes = 1 + 4 + 1;
-constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
+constexpr size_t kJudgedHeadBytes = 4 + 1;
+constexpr size_t kSpentBytes = 8 + 4 + 4 + 2 + 1 + 1;
 
 // What is in memory for a set whatever happens: a hint or a backup without XORs, its choices of a
 // pass, and the bytes that it was read from.
 constexpr uint64_t kBytesOfSet = 64;
 
-absl::Status Malformed() { return MalformedState("piano"); }
+Bytes ShapeBytes(const SetShape& shape) {
+  Bytes out;
+  AppendLe<uint64_t>(out, shape.rows);
+  AppendLe<uint32_t>(out, shape.record_bytes);
+  AppendLe<uint32_t>(out, shape.backups);
+  return out;
+}
 
-class PianoSession final : public Session {
+class PianoSession final : public PreparedSession {
  public:
   PianoSession(const wire::PirSetup& setup, const SetShape& shape, SessionStore* store)
-      : setup_(setup),
-        id_(SetupId(setup)),
+      : PreparedSession(setup, {.engine = Piano(),
+                                .store = store,
+                                .magic = kMagic,
+                                .shape = ShapeBytes(shape),
+                                .own_bytes = kOwnBytes,
+                                .parts = shape.chunks,
+                                .answer_bytes = 2 * uint64_t{shape.record_bytes},
+                                // Progress, a hint's set and XOR, both XORs of a backup.
+                                .changed_places = 4,
+                                .changed_bytes = HintTable::kHeadBytes + HintTable::kHintBytes +
+                                                 3 * uint64_t{shape.record_bytes}}),
         shape_(shape),
-        pieces_(shape),
-        // Progress, a hint's set and XOR, both XORs of a backup.
-        journal_(store, 4,
-                 HintTable::kHeadBytes + HintTable::kHintBytes + 3 * uint64_t{shape.record_bytes}) {
-  }
+        pieces_(shape) {}
 
-  // Takes what the store has. The XORs of a session that can answer stay there: a query reads those
-  // that it needs.
-  absl::Status Load() {
-    const uint64_t bytes = journal_.state_bytes();
-    if (bytes == 0) return CheckRoom();
-    SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> head,
-                           StateHead::Read(journal_, kHeadBytes, {{kMagic}}, setup_, "piano"));
-    const BytesView saved = head;
-    // A table that has another number of rows now: nothing leads there, and nothing is lost that
-    // the next state replaces.
-    if (!std::ranges::equal(saved.subspan(StateHead::kShapeAt, 16), ShapeBytes()))
-      return CheckRoom();
-    const uint8_t with_digests = saved[kFlagsAt], with_table = saved[kFlagsAt + 1];
-    if (with_digests > 1 || with_table > 1) return Malformed();
-    const uint64_t digests_bytes = with_digests * pieces_.digests_bytes();
-    if (bytes != kHeadBytes + digests_bytes + with_table * HintTable::StateBytes(shape_)) {
-      return Malformed();
-    }
-    SHOAL_RETURN_IF_ERROR(CheckMemory(kBytesOfSet * shape_.sets(), "piano: the sets"));
-    Make(SecretArray<kKeyBytes>(saved.subspan(kKeyAt, kKeyBytes)), /*whole=*/false);
-    if (with_table == 1) {
-      SecretVector<uint8_t> hints(HintTable::AllHeadBytes(shape_));
-      SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes + digests_bytes, hints));
-      if (!table_->DecodeHead(hints).ok()) return Malformed();
-    }
-    if (table_->complete() && with_digests == 1) return Malformed();
-    if (!table_->complete() || !journal_.CanChange()) SHOAL_RETURN_IF_ERROR(ReadParities());
-    digests_.resize(digests_bytes);
-    SHOAL_RETURN_IF_ERROR(journal_.Read(kHeadBytes, digests_));
-    SHOAL_RETURN_IF_ERROR(journal_.ForEach(
-        [&](BytesView entry) { return Redo(entry) ? absl::OkStatus() : Malformed(); }));
-    AddWaiting();
-    behind_ = StateHead::Behind(saved, id_);
-    // What an earlier version kept of queries goes. (One that is behind is saved by Advance.)
-    return IsReady() && !journal_.CanChange() ? Save() : absl::OkStatus();
-  }
-
-  const wire::PirSetup& setup() const override { return setup_; }
-  std::optional<Digest> behind() const override { return behind_; }
-  Need needed(uint64_t) const override {
-    return IsReady() && !table_->asked() ? Need::kNothing : Need::kRequests;
-  }
-  Progress progress() const override {
-    const bool begun = table_ != nullptr && !behind_.has_value();
-    return {.done = begun ? Chunks() : 0, .total = shape_.chunks};
-  }
   std::optional<uint64_t> Budget() const override { return IsReady() ? table_->backups_left() : 0; }
-  uint64_t KeysPerStep() const override { return 1; }
 
-  absl::StatusOr<Request> Prepare(RandomSource& random) override {
-    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
-    if (table_ == nullptr || behind_.has_value()) {
-      SHOAL_RETURN_IF_ERROR(CheckRoom());
-      SecretArray<kKeyBytes> key;
-      random.Fill(key.mutable_view());
-      behind_.reset();
-      digests_.clear();
-      Make(std::move(key), /*whole=*/true);
-      SHOAL_RETURN_IF_ERROR(Save());
-    }
-    part_.reset();
-    if (!table_->complete() && digests_.empty()) {
-      part_ = Part::kOfDigests;
-      const uint64_t at = arriving_.size();
-      return NewRequest(kDigests, at, pieces_.DigestsPiece(at));
-    }
-    if (!table_->complete()) {
-      part_ = Part::kOfChunk;
-      const StreamPieces::Piece piece = NextPiece();
-      return NewRequest(kRecords, piece.first_row, piece.rows * shape_.record_bytes);
-    }
-    if (!table_->asked().has_value()) {
-      return absl::FailedPreconditionError("piano: nothing is to be prepared");
-    }
-    // A query whose answer was lost. It is sent as it was: the server learns nothing new.
-    part_ = Part::kAnswer;
-    return Query([&](std::span<Choice> query) { table_->Repeat(query); });
+ protected:
+  // Chunks.
+  std::optional<uint64_t> prepared() const override {
+    if (table_ == nullptr) return std::nullopt;
+    return Chunks();
   }
-
-  absl::Status TakePrepared(BytesView answer) override {
-    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
-    if (!part_.has_value()) {
-      return absl::FailedPreconditionError("piano: an answer before its request");
-    }
-    const Part part = *std::exchange(part_, std::nullopt);
-    switch (part) {
-      case Part::kOfDigests:
-        return TakeDigests(answer);
-      case Part::kOfChunk:
-        return TakeRecords(answer);
-      case Part::kAnswer: {
-        SecretVector<uint8_t> record(shape_.record_bytes);
-        return Finish(answer, record);
-      }
-    }
-    SHOAL_CHECK(false);
-  }
-
-  absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override;
-
-  absl::Status Advance(const DeltaView& delta) override {
-    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
-    const Digest to = SetupId(delta.to);
-    if (delta.from != behind_.value_or(id_) || (behind_.has_value() && to != id_)) {
-      return absl::FailedPreconditionError("piano: a delta between other epochs");
-    }
-    SHOAL_RETURN_IF_ERROR(Piano().SizesOf(delta.to).status());
-    if (!SameShape(setup_, delta.to) || delta.to.rows() != shape_.rows) {
-      return absl::InvalidArgumentError("piano: a delta to a table of another shape");
-    }
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<RowChange> changes,
-                           ParseRowChanges(delta.changes, shape_.rows, shape_.record_bytes));
-    // It reaches parities everywhere.
-    SHOAL_RETURN_IF_ERROR(ReadParities());
-    setup_ = delta.to;
-    id_ = to;
-    behind_.reset();
-    part_.reset();
-    // Of chunks that are to come, the next epoch's are asked for.
-    digests_.clear();
-    arriving_.clear();
-    if (table_ == nullptr) return absl::OkStatus();
-    AddWaiting();
-    table_->Advance(changes);
-    return Save();
-  }
-
- private:
-  friend class PianoBatch;
-  // What Prepare asked for last.
-  enum class Part { kOfDigests, kOfChunk, kAnswer };
-
-  bool IsReady() const { return table_ != nullptr && table_->complete() && !behind_.has_value(); }
 
   // For all hints with their XORs. A pass over the sets has a choice of each; a chunk is in memory
   // twice when it goes to the journal, and some wait.
-  absl::Status CheckRoom() const {
+  absl::Status CheckRoom() const override {
     return CheckMemory(
         HintTable::StateBytes(shape_) + sizeof(Choice) * shape_.sets() +
             (2 + HintTable::kChunksTogether) * pieces_.ChunkRows(0) * shape_.record_bytes +
@@ -201,24 +83,170 @@ class PianoSession final : public Session {
         "piano: the hints");
   }
 
-  // Where the state has what queries change, once the digests of chunks are gone.
-  uint64_t ParityAt(uint32_t hint) const {
-    return kHeadBytes + HintTable::AllHeadBytes(shape_) + uint64_t{hint} * shape_.record_bytes;
+  void Begin(RandomSource& random) override {
+    SecretArray<kKeyBytes> key;
+    random.Fill(key.mutable_view());
+    digests_.clear();
+    Make(std::move(key), /*whole=*/true);
   }
-  uint64_t BackupAt(uint32_t backup) const {
-    return ParityAt(shape_.hints) + 2 * uint64_t{backup} * shape_.record_bytes;
+  Request NextPart() const override {
+    const bool digests = digests_.empty();
+    const uint64_t at = digests ? arriving_.size() : NextPiece().first_row;
+    Bytes body;
+    AppendLe<uint64_t>(body, at);
+    return NewRequest(Role::kSingle, digests ? kDigests : kRecords, body,
+                      digests ? pieces_.DigestsPiece(at) : NextPiece().rows * shape_.record_bytes);
   }
-  // All of them, if they are not in memory.
-  absl::Status ReadParities() {
+  absl::Status TakePart(BytesView answer) override {
+    return digests_.empty() ? TakeDigests(answer) : TakeRecords(answer);
+  }
+
+  absl::Status ReadAll() override {
     if (table_ == nullptr || table_->parities().whole()) return absl::OkStatus();
     SHOAL_RETURN_IF_ERROR(CheckRoom());
     table_->parities().MakeWhole();
     table_->backup_parities().MakeWhole();
     if (table_->chunks_added() == 0) return absl::OkStatus();
-    const uint64_t at = journal_.state_bytes() - shape_.parity_bytes();
+    const uint64_t at = journal().state_bytes() - shape_.parity_bytes();
     const MutableBytes of_hints = table_->parities().all();
-    SHOAL_RETURN_IF_ERROR(journal_.Read(at, of_hints));
-    return journal_.Read(at + of_hints.size(), table_->backup_parities().all());
+    SHOAL_RETURN_IF_ERROR(journal().Read(at, of_hints));
+    return journal().Read(at + of_hints.size(), table_->backup_parities().all());
+  }
+  void Forget() override {
+    table_->parities().Forget();
+    table_->backup_parities().Forget();
+  }
+  absl::Status ChangeRows(std::span<const RowChange> changes) override {
+    // Of chunks that are to come, the next epoch's are asked for.
+    digests_.clear();
+    arriving_.clear();
+    if (table_ == nullptr) return absl::OkStatus();
+    AddWaiting();
+    table_->Advance(changes);
+    return absl::OkStatus();
+  }
+
+  bool asked() const override { return table_ != nullptr && table_->asked().has_value(); }
+  absl::StatusOr<std::vector<Bytes>> AskFor(uint64_t row, RandomSource& random) override {
+    const auto from = static_cast<uint32_t>(random.Below(shape_.hints));
+    SecretVector<Choice> query(shape_.chunks);
+    SHOAL_RETURN_IF_ERROR(table_->Ask(row, random, query, from));
+    return Encoded(query);
+  }
+  std::vector<Bytes> AskAgain() const override {
+    SecretVector<Choice> query(shape_.chunks);
+    table_->Repeat(query);
+    return Encoded(query);
+  }
+  void AddAsked(Patches& patches) const override {
+    patches.Add(head_bytes(), table_->EncodeProgress());
+  }
+  absl::Status Finish(std::span<const BytesView> answers, MutableBytes record) override {
+    const HintTable::Question question = *table_->asked();
+    SHOAL_RETURN_IF_ERROR(ReadParitiesOf(std::span(&question.hint, 1), question.backup));
+    // False if no hint held the row: then the record is zeros, which no party signed.
+    table_->Finish(answers[0].first(shape_.record_bytes), answers[0].subspan(shape_.record_bytes),
+                   record);
+    // The same places whether a hint held the row or not. The backup is wiped.
+    Patches patches;
+    patches.Add(head_bytes(), table_->EncodeProgress());
+    AddHint(question.hint, patches);
+    patches.Add(BackupAt(question.backup),
+                std::as_const(*table_).backup_parities().At(question.backup));
+    return Change(patches);
+  }
+  FinishedQuery query() const override {
+    const HintTable::Question& asked = *table_->asked();
+    return {.row = asked.row, .number = asked.backup, .hint = asked.hint, .held = asked.held};
+  }
+  absl::Status Judge(const FinishedQuery& query, BytesView record, bool right) override {
+    const HintTable::Question question = {.row = query.row,
+                                          .backup = static_cast<uint32_t>(query.number),
+                                          .hint = query.hint,
+                                          .held = query.held};
+    const std::vector<uint32_t> changed = table_->HintsToJudge(question, right);
+    if (changed.empty()) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(ReadParitiesOf(changed));
+    table_->Judge(question, record, right);
+    Patches patches;
+    for (const uint32_t hint : changed) AddHint(hint, patches);
+    return Change(patches);
+  }
+
+  // The XORs of a session that can answer stay in the store: a query reads those that it needs.
+  absl::Status ReadState(BytesView own, bool) override {
+    const uint8_t with_digests = own[kKeyBytes], with_table = own[kKeyBytes + 1];
+    if (with_digests > 1 || with_table > 1) return Malformed();
+    const uint64_t digests_bytes = with_digests * pieces_.digests_bytes();
+    if (journal().state_bytes() !=
+        head_bytes() + digests_bytes + with_table * HintTable::StateBytes(shape_)) {
+      return Malformed();
+    }
+    SHOAL_RETURN_IF_ERROR(CheckMemory(kBytesOfSet * shape_.sets(), "piano: the sets"));
+    Make(SecretArray<kKeyBytes>(own.first(kKeyBytes)), /*whole=*/false);
+    if (with_table == 1) {
+      SecretVector<uint8_t> hints(HintTable::AllHeadBytes(shape_));
+      SHOAL_RETURN_IF_ERROR(journal().Read(head_bytes() + digests_bytes, hints));
+      if (!table_->DecodeHead(hints).ok()) return Malformed();
+    }
+    if (table_->complete() && with_digests == 1) return Malformed();
+    if (!table_->complete() || !journal().CanChange()) SHOAL_RETURN_IF_ERROR(ReadAll());
+    digests_.resize(digests_bytes);
+    return journal().Read(head_bytes(), digests_);
+  }
+  bool Redo(uint8_t entry, BytesView body) override {
+    switch (entry) {
+      case kDigestsCame:
+        if (table_->complete() || body.size() != pieces_.digests_bytes()) return false;
+        digests_ = ToBytes(body);
+        return true;
+      case kChunkCame: {
+        if (Chunks() == shape_.chunks) return false;
+        if (body.size() != pieces_.ChunkRows(Chunks()) * shape_.record_bytes) return false;
+        Wait(body);
+        return true;
+      }
+      case kSpent:
+        if (body.size() != kSpentBytes || body[18] > 1 || body[19] > 1) return false;
+        return table_
+            ->Redo({.row = LoadLe<uint64_t>(&body[0]),
+                    .backup = LoadLe<uint32_t>(&body[8]),
+                    .hint = LoadLe<uint32_t>(&body[12]),
+                    .dummy = LoadLe<uint16_t>(&body[16]),
+                    .coin = body[18] == 1,
+                    .held = body[19] == 1})
+            .ok();
+      case kAnswered:
+        return table_->RedoFinish(body).ok();
+      case kJudged:
+        return body.size() >= kJudgedHeadBytes && body[4] <= 1 &&
+               table_
+                   ->RedoJudge(LoadLe<uint32_t>(&body[0]), body[4] == 1,
+                               body.subspan(kJudgedHeadBytes))
+                   .ok();
+      default:
+        return false;
+    }
+  }
+  void AddState(MutableBytes own, StateParts& parts) override {
+    AddWaiting();
+    std::ranges::copy(key_.view(), own.begin());
+    own[kKeyBytes] = !digests_.empty();
+    own[kKeyBytes + 1] = table_->chunks_added() > 0;
+    parts.Refer(digests_);
+    if (table_->chunks_added() == 0) return;
+    parts.Keep(table_->EncodeHead());
+    parts.Refer(std::as_const(*table_).parities().all());
+    parts.Refer(std::as_const(*table_).backup_parities().all());
+  }
+
+ private:
+  // Where the state has what queries change, once the digests of chunks are gone.
+  uint64_t ParityAt(uint32_t hint) const {
+    return head_bytes() + HintTable::AllHeadBytes(shape_) + uint64_t{hint} * shape_.record_bytes;
+  }
+  uint64_t BackupAt(uint32_t backup) const {
+    return ParityAt(shape_.hints) + 2 * uint64_t{backup} * shape_.record_bytes;
   }
   // Those that one call needs.
   absl::Status ReadParitiesOf(std::span<const uint32_t> hints,
@@ -226,14 +254,19 @@ class PianoSession final : public Session {
     if (table_->parities().whole()) return absl::OkStatus();
     SecretVector<uint8_t> parity(shape_.record_bytes), of_backup(2 * uint64_t{shape_.record_bytes});
     for (const uint32_t hint : hints) {
-      SHOAL_RETURN_IF_ERROR(journal_.Read(ParityAt(hint), parity));
+      SHOAL_RETURN_IF_ERROR(journal().Read(ParityAt(hint), parity));
       table_->parities().Put(hint, parity);
     }
     if (backup.has_value()) {
-      SHOAL_RETURN_IF_ERROR(journal_.Read(BackupAt(*backup), of_backup));
+      SHOAL_RETURN_IF_ERROR(journal().Read(BackupAt(*backup), of_backup));
       table_->backup_parities().Put(*backup, of_backup);
     }
     return absl::OkStatus();
+  }
+  void AddHint(uint32_t hint, Patches& patches) const {
+    patches.Add(head_bytes() + HintTable::kHeadBytes + uint64_t{hint} * HintTable::kHintBytes,
+                table_->EncodeHint(hint));
+    patches.Add(ParityAt(hint), std::as_const(*table_).parities().At(hint));
   }
 
   // Chunks that have come.
@@ -260,112 +293,15 @@ class PianoSession final : public Session {
     arriving_.clear();
   }
 
-  Bytes ShapeBytes() const {
-    Bytes out;
-    AppendLe<uint64_t>(out, shape_.rows);
-    AppendLe<uint32_t>(out, shape_.record_bytes);
-    AppendLe<uint32_t>(out, shape_.backups);
-    return out;
+  absl::Status Write(Entry entry, BytesView body) {
+    SHOAL_RETURN_IF_ERROR(AppendEntry(entry, body));
+    return journal().IsLong(HintTable::StateBytes(shape_)) ? Save() : absl::OkStatus();
   }
 
-  // Both leave the session unusable if they fail.
-  absl::Status Save() {
-    AddWaiting();
-    SecretVector<uint8_t> head = StateHead::Make(kHeadBytes, kMagic, id_, setup_, ShapeBytes());
-    std::ranges::copy(key_.view(), head.begin() + kKeyAt);
-    head[kFlagsAt] = !digests_.empty();
-    head[kFlagsAt + 1] = table_->chunks_added() > 0;
-    std::vector<BytesView> parts = {head, digests_};
-    SecretVector<uint8_t> hints;
-    if (table_->chunks_added() > 0) {
-      hints = table_->EncodeHead();
-      parts.insert(parts.end(), {hints, std::as_const(*table_).parities().all(),
-                                 std::as_const(*table_).backup_parities().all()});
-    }
-    return journal_.Save(parts);
-  }
-  absl::Status Write(BytesView entry) {
-    SHOAL_RETURN_IF_ERROR(journal_.Append(entry));
-    return journal_.IsLong(HintTable::StateBytes(shape_)) ? Save() : absl::OkStatus();
-  }
-
-  absl::Status Change(const Patches& patches) {
-    SHOAL_RETURN_IF_ERROR(journal_.Change(patches.get(), [&] { return Save(); }));
-    table_->parities().Forget();
-    table_->backup_parities().Forget();
-    return absl::OkStatus();
-  }
-  void AddHint(uint32_t hint, Patches& patches) const {
-    patches.Add(kHeadBytes + HintTable::kHeadBytes + uint64_t{hint} * HintTable::kHintBytes,
-                table_->EncodeHint(hint));
-    patches.Add(ParityAt(hint), std::as_const(*table_).parities().At(hint));
-  }
-  // The query is there before it is sent.
-  absl::Status Spend() {
-    Patches patches;
-    patches.Add(kHeadBytes, table_->EncodeProgress());
-    return Change(patches);
-  }
-
-  // Whether the entry can follow.
-  bool Redo(BytesView entry) {
-    const BytesView body = entry.subspan(1);
-    switch (entry[0]) {
-      case kDigestsCame:
-        if (table_->complete() || body.size() != pieces_.digests_bytes()) return false;
-        digests_ = ToBytes(body);
-        return true;
-      case kChunkCame: {
-        if (Chunks() == shape_.chunks) return false;
-        if (body.size() != pieces_.ChunkRows(Chunks()) * shape_.record_bytes) return false;
-        Wait(body);
-        return true;
-      }
-      case kSpent: {
-        if (entry.size() != kSpentBytes || entry[19] > 1 || entry[20] > 1) return false;
-        return table_
-            ->Redo({.row = LoadLe<uint64_t>(&entry[1]),
-                    .backup = LoadLe<uint32_t>(&entry[9]),
-                    .hint = LoadLe<uint32_t>(&entry[13]),
-                    .dummy = LoadLe<uint16_t>(&entry[17]),
-                    .coin = entry[19] == 1,
-                    .held = entry[20] == 1})
-            .ok();
-      }
-      case kAnswered:
-        return table_->RedoFinish(body).ok();
-      case kJudged:
-        return entry.size() >= kJudgedHeadBytes && entry[5] <= 1 &&
-               table_
-                   ->RedoJudge(LoadLe<uint32_t>(&entry[1]), entry[5] == 1,
-                               entry.subspan(kJudgedHeadBytes))
-                   .ok();
-      default:
-        return false;
-    }
-  }
-
-  Request NewRequest(Kind kind, uint64_t at, uint64_t answer_bytes) const {
-    Request request;
-    request.kind = kind;
-    request.answer_bytes = answer_bytes;
-    request.body = ToBytes(id_);
-    AppendLe<uint64_t>(request.body, at);
-    return request;
-  }
-
-  // The request whose choices `choose` writes.
-  template <typename Choose>
-  Request Query(const Choose& choose) const {
-    SecretVector<Choice> query(shape_.chunks);
-    choose(query);
-    Request request;
-    request.kind = kQuery;
-    request.answer_bytes = 2 * uint64_t{shape_.record_bytes};
-    request.body = ToBytes(id_);
-    request.body.resize(sizeof(Digest) + shape_.query_bytes());
-    EncodeQuery(shape_, query, MutableBytes(request.body).subspan(sizeof(Digest)));
-    return request;
+  std::vector<Bytes> Encoded(std::span<const Choice> query) const {
+    std::vector<Bytes> encoded(1, Bytes(shape_.query_bytes()));
+    EncodeQuery(shape_, query, encoded[0]);
+    return encoded;
   }
 
   StreamPieces::Piece NextPiece() const {
@@ -379,14 +315,12 @@ class PianoSession final : public Session {
     Append(arriving_, answer);
     if (arriving_.size() < pieces_.digests_bytes()) return absl::OkStatus();
     const Bytes digests = std::exchange(arriving_, {});
-    if (AsText(StreamDigest(shape_, digests)) != setup_.hint_digest()) {
+    if (AsText(StreamDigest(shape_, digests)) != setup().hint_digest()) {
       return absl::DataLossError(
           "piano: the digests of the table's chunks are not the signed ones");
     }
-    Bytes entry = {kDigestsCame};
-    Append(entry, digests);
     digests_ = digests;
-    return Write(entry);
+    return Write(kDigestsCame, digests);
   }
 
   absl::Status TakeRecords(BytesView answer) {
@@ -412,147 +346,20 @@ class PianoSession final : public Session {
       digests_.clear();
       return Save();
     }
-    Bytes entry = {kChunkCame};
-    Append(entry, records);
-    return Write(entry);
+    return Write(kChunkCame, records);
   }
 
-  // Ends the query on its way with its answer.
-  absl::Status Finish(BytesView answer, MutableBytes record) {
-    if (answer.size() != 2 * uint64_t{shape_.record_bytes}) {
-      return absl::InvalidArgumentError(absl::StrCat("piano: an answer of ", answer.size(),
-                                                     " bytes instead of ",
-                                                     2 * uint64_t{shape_.record_bytes}));
-    }
-    // False if no hint held the row: then the record is zeros, which no party signed.
-    const HintTable::Question question = *table_->asked();
-    SHOAL_RETURN_IF_ERROR(ReadParitiesOf(std::span(&question.hint, 1), question.backup));
-    table_->Finish(answer.first(shape_.record_bytes), answer.subspan(shape_.record_bytes), record);
-    // The same places whether a hint held the row or not. The backup is wiped.
-    Patches patches;
-    patches.Add(kHeadBytes, table_->EncodeProgress());
-    AddHint(question.hint, patches);
-    patches.Add(BackupAt(question.backup),
-                std::as_const(*table_).backup_parities().At(question.backup));
-    return Change(patches);
-  }
-
-  // What a record was tells the hints.
-  absl::Status Judge(const HintTable::Question& question, BytesView record, bool right) {
-    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
-    const std::vector<uint32_t> changed = table_->HintsToJudge(question, right);
-    if (changed.empty()) return absl::OkStatus();
-    SHOAL_RETURN_IF_ERROR(ReadParitiesOf(changed));
-    table_->Judge(question, record, right);
-    Patches patches;
-    for (const uint32_t hint : changed) AddHint(hint, patches);
-    return Change(patches);
-  }
-
-  wire::PirSetup setup_;
-  Digest id_;
   const SetShape shape_;
   const StreamPieces pieces_;
-  Journal journal_;
   SecretArray<kKeyBytes> key_;
   std::unique_ptr<SetFunction> sets_;
   std::unique_ptr<HintTable> table_;
-  std::optional<Digest> behind_;
-  std::optional<Part> part_;
   Bytes digests_;   // of all chunks, while some are to come
   Bytes arriving_;  // of the digests, or of the next chunk
   // Chunks that have come and been written, and are to be added to the table.
   Bytes waiting_;
   uint32_t waiting_chunks_ = 0;
 };
-
-class PianoBatch final : public Batch {
- public:
-  PianoBatch(PianoSession* session, const Wanted& wanted)
-      : session_(*session), rows_(wanted.rows.begin(), wanted.rows.end()), steps_(wanted.keys) {
-    records_.reserve(rows_.size() * session->shape_.record_bytes);
-  }
-
-  uint64_t steps() const override { return steps_ - done_; }
-
-  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
-    SHOAL_CHECK(steps() > 0);
-    SHOAL_RETURN_IF_ERROR(session_.journal_.CheckUsable());
-    if (!session_.IsReady()) {
-      return absl::FailedPreconditionError("piano: the session was not prepared");
-    }
-    // A query for no key is one for any row.
-    const uint64_t any = random.Below(session_.shape_.rows);
-    const uint64_t row = done_ < rows_.size() ? rows_[done_] : any;
-    const auto from = static_cast<uint32_t>(random.Below(session_.shape_.hints));
-    absl::Status asked;
-    std::vector<Request> requests;
-    requests.push_back(session_.Query(
-        [&](std::span<Choice> query) { asked = session_.table_->Ask(row, random, query, from); }));
-    SHOAL_RETURN_IF_ERROR(asked);
-    // Spent before it is sent.
-    SHOAL_RETURN_IF_ERROR(session_.Spend());
-    backup_ = session_.table_->asked()->backup;
-    return requests;
-  }
-
-  absl::Status Finish(std::span<const BytesView> answers) override {
-    SHOAL_CHECK(answers.size() == 1);
-    SHOAL_RETURN_IF_ERROR(session_.journal_.CheckUsable());
-    const auto& asked = session_.table_->asked();
-    if (!asked.has_value() || asked->backup != backup_) {
-      return absl::FailedPreconditionError("piano: an answer without its query");
-    }
-    SecretVector<uint8_t> record(session_.shape_.record_bytes);
-    const HintTable::Question question = *asked;
-    SHOAL_RETURN_IF_ERROR(session_.Finish(answers[0], record));
-    questions_.push_back(question);
-    SecretVector<uint8_t>& to = done_ < rows_.size() ? records_ : padding_;
-    to.insert(to.end(), record.begin(), record.end());
-    ++done_;
-    return absl::OkStatus();
-  }
-
-  SecretVector<uint8_t> TakeRecords() override { return std::move(records_); }
-
-  absl::Status Judge(BytesView records, const std::vector<bool>& right) override {
-    return JudgeAll<HintTable::Question>(
-        {.questions = questions_,
-         .record_bytes = session_.shape_.record_bytes,
-         .records = records,
-         .right = right,
-         .padding = padding_},
-        [&](const HintTable::Question& question, BytesView record, bool is_right) {
-          return session_.Judge(question, record, is_right);
-        });
-  }
-
- private:
-  PianoSession& session_;
-  const SecretVector<uint64_t> rows_;
-  const uint64_t steps_;
-  uint64_t done_ = 0;
-  uint32_t backup_ = 0;
-  SecretVector<HintTable::Question> questions_;
-  SecretVector<uint8_t> records_, padding_;
-};
-
-absl::StatusOr<std::unique_ptr<Batch>> PianoSession::Ask(const Wanted& wanted) {
-  SHOAL_CHECK(wanted.rows.size() <= wanted.keys);
-  SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
-  if (needed(wanted.keys) != Need::kNothing) {
-    return absl::FailedPreconditionError("piano: the session was not prepared");
-  }
-  for (const uint64_t row : wanted.rows) {
-    if (row >= shape_.rows) return absl::OutOfRangeError("piano: no such row");
-  }
-  if (wanted.keys > *Budget()) {
-    return absl::ResourceExhaustedError(absl::StrCat("piano: ", *Budget(),
-                                                     " queries are left, and this lookup takes ",
-                                                     wanted.keys, "; nothing was sent"));
-  }
-  return std::make_unique<PianoBatch>(this, wanted);
-}
 
 }  // namespace
 

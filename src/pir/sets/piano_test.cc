@@ -14,9 +14,9 @@
 #include "src/base/testing/test_random.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
+#include "src/pir/kit/testing/pair_contract.h"
 #include "src/pir/sets/family.h"
 #include "src/pir/sets/stream.h"
-#include "src/pir/sets/two_versions.h"
 #include "src/pir/testing/memory_store.h"
 #include "src/pir/testing/records.h"
 
@@ -207,7 +207,7 @@ TEST_F(PianoTest, AQueryReadsItsParitiesAlone) {
 TEST_F(PianoTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
   const Records records(300, 5);
   const auto server = Serve(records.content());
-  pir::sets::testing::TwoVersions versions;
+  pir::testing::TwoVersions versions;
   {
     MemoryStore store;
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Open(server->setup(), store));
@@ -232,7 +232,7 @@ TEST_F(PianoTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
       versions.first.records.insert(versions.first.records.end(), {spent, answered});
     }
   }
-  pir::sets::testing::ExpectReadAndWithoutQueries(
+  pir::testing::ExpectReadAndWithoutQueries(
       versions, [&](SessionStore& store) { return Open(server->setup(), store); });
   MemoryStore store(versions.first);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Open(server->setup(), store));
@@ -464,7 +464,7 @@ TEST_F(PianoTest, AnyAnswerOfTheRightLengthIsTaken) {
     }
     SHOAL_ASSERT_OK(batch->Finish(std::span(&view, 1)));
     EXPECT_THAT(batch->Finish(std::span(&view, 1)),
-                StatusIs(absl::StatusCode::kFailedPrecondition, "without its query"));
+                StatusIs(absl::StatusCode::kFailedPrecondition, "without their query"));
     EXPECT_EQ(session->Budget(), left - 1);
     EXPECT_EQ(session->needed(1), Need::kNothing);
     const SecretVector<uint8_t> record = batch->TakeRecords();

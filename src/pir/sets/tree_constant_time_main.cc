@@ -10,25 +10,18 @@
 // it found (docs/tree-sets.md).
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "src/base/check.h"
 #include "src/base/random.h"
+#include "src/base/testing/constant_time.h"
 #include "src/pir/sets/tree_kernel.h"
-#include "valgrind/memcheck.h"
 
 namespace shoal::pir::sets {
 namespace {
 
-template <typename T>
-void MakeSecret(T& value) {
-  VALGRIND_MAKE_MEM_UNDEFINED(value.data(), value.size() * sizeof(value[0]));
-}
-template <typename T>
-void MakePublic(T& value) {
-  VALGRIND_MAKE_MEM_DEFINED(value.data(), value.size() * sizeof(value[0]));
-}
+using shoal::testing::MakePublic;
+using shoal::testing::MakeSecret;
 
 void RunFind(const TreeKernel& kernel) {
   constexpr uint32_t kHints = 1000;  // whole registers, and a remainder
@@ -58,12 +51,9 @@ void RunFind(const TreeKernel& kernel) {
 }  // namespace shoal::pir::sets
 
 int main(int argc, char** argv) {
-  using shoal::pir::sets::SupportedTreeKernels;
-  if (argc > 1 && std::strcmp(argv[1], "--leak") == 0) {
-    std::array<uint8_t, 1> secret = {1};
-    shoal::pir::sets::MakeSecret(secret);
-    if (secret[0] == 1) std::printf("one\n");
-    return 0;
-  }
-  for (const auto* kernel : SupportedTreeKernels()) shoal::pir::sets::RunFind(*kernel);
+  return shoal::testing::ConstantTimeMain(argc, argv, [] {
+    for (const auto* kernel : shoal::pir::sets::SupportedTreeKernels()) {
+      shoal::pir::sets::RunFind(*kernel);
+    }
+  });
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/shaped_engine.h"
 #include "src/pir/rlwe/small_pir.h"
 #include "src/pir/rlwe/small_shape.h"
 #include "src/pir/sets/tree_server.h"
@@ -27,45 +28,9 @@ constexpr uint64_t kMaxAnswerBytes = uint64_t{64} << 20;
 // takes a server some twenty times as long as the answer itself.
 constexpr uint64_t kReadPart = 8;
 
-class TreeEngine final : public Engine {
+class TreeEngine final : public ShapedEngine {
  public:
-  absl::string_view name() const override { return "treepir"; }
-  std::span<const Role> roles() const override {
-    static constexpr Role kRoles[] = {Role::kOffline, Role::kOnline};
-    return kRoles;
-  }
-  bool keeps_state() const override { return true; }
-  bool IsHeavy(Role role, uint32_t kind) const override {
-    return role == Role::kOffline && kind == kTreeHints;
-  }
-
-  absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
-                                         const ServerOptions& options) const override {
-    wire::PirSetup setup;
-    setup.set_engine(std::string(name()));
-    setup.set_table_id(ToString(content.table_id));
-    setup.set_epoch(content.epoch);
-    setup.set_manifest_digest(ToString(content.manifest_digest));
-    setup.set_rows(content.rows);
-    setup.set_record_bytes(content.record_bytes);
-    if (options.shape.has_value()) {
-      setup.set_shape(options.shape->shape());
-    } else {
-      SHOAL_ASSIGN_OR_RETURN(const TreeShape shape,
-                             TreeShapeFor(content.rows, content.record_bytes, kQueries));
-      setup.set_shape(EncodeTreeSetupShape(shape.fan_bits, /*read=*/true));
-      const auto read = ParseTreeSetup(setup);
-      if (!read.ok() ||
-          kReadPart * (read->reader_query_bytes + read->answer_bytes) > shape.answer_bytes()) {
-        setup.set_shape(EncodeTreeSetupShape(shape.fan_bits));
-      }
-    }
-    SHOAL_RETURN_IF_ERROR(SizesOfShape(setup).status());
-    if (options.shape.has_value() && !SameShape(setup, *options.shape)) {
-      return absl::InvalidArgumentError("treepir: a shape that this table does not have");
-    }
-    return setup;
-  }
+  TreeEngine() : ShapedEngine("treepir", Servers::kPair, /*keeps_state=*/true) {}
 
   absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& setup) const override {
     SHOAL_ASSIGN_OR_RETURN(const TreeSetup parsed, ParseTreeSetup(setup));
@@ -119,26 +84,24 @@ class TreeEngine final : public Engine {
     return work;
   }
 
-  absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
-                                                       ServerOptions options) const override {
-    SHOAL_ASSIGN_OR_RETURN(wire::PirSetup setup, ShapeOf(content, options));
-    if (!options.product.empty()) {
-      return absl::InvalidArgumentError("treepir: a server of it has no product");
-    }
+ protected:
+  absl::StatusOr<std::string> ChooseShape(const wire::PirSetup& table) const override {
+    SHOAL_ASSIGN_OR_RETURN(const TreeShape shape,
+                           TreeShapeFor(table.rows(), table.record_bytes(), kQueries));
+    wire::PirSetup setup = table;
+    setup.set_shape(EncodeTreeSetupShape(shape.fan_bits, /*read=*/true));
+    const auto read = ParseTreeSetup(setup);
+    const bool reads = read.ok() && kReadPart * (read->reader_query_bytes + read->answer_bytes) <=
+                                        shape.answer_bytes();
+    return EncodeTreeSetupShape(shape.fan_bits, reads);
+  }
+  absl::StatusOr<std::unique_ptr<Server>> MakeServer(wire::PirSetup setup, const Content& content,
+                                                     const ServerOptions& options) const override {
     return CreateTreeServer(std::move(setup), content, options);
   }
-
-  absl::StatusOr<std::unique_ptr<Session>> OpenSession(
-      std::span<const wire::PirSetup> setups, const SessionOptions& options) const override {
-    if (setups.size() != 2 || options.store == nullptr) {
-      return absl::InvalidArgumentError("treepir: two setups and a place for the state are needed");
-    }
-    SHOAL_RETURN_IF_ERROR(SizesOf(setups[0]).status());
-    // With them the manifest's digest.
-    if (SetupId(setups[0]) != SetupId(setups[1])) {
-      return absl::InvalidArgumentError("treepir: the servers have different setups");
-    }
-    return OpenTreeSession(setups[0], options.store);
+  absl::StatusOr<std::unique_ptr<Session>> MakeSession(
+      const wire::PirSetup& setup, const SessionOptions& options) const override {
+    return OpenTreeSession(setup, options.store);
   }
 };
 
@@ -151,13 +114,9 @@ std::string EncodeTreeSetupShape(uint32_t fan_bits, bool read) {
 }
 
 absl::StatusOr<TreeSetup> ParseTreeSetup(const wire::PirSetup& setup) {
-  const BytesView encoded = AsBytes(setup.shape());
-  if (encoded.size() != kShapeBytes ||
-      (encoded[0] != kWholeAnswers && encoded[0] != kReadAnswers) || encoded[1] == 0 ||
-      setup.rows_per_column() != 0 || setup.columns() != 0 ||
-      setup.record_bytes() > kMaxRecordBytes) {
-    return absl::InvalidArgumentError(
-        "treepir setup: shape, rows_per_column, columns, record_bytes");
+  SHOAL_ASSIGN_OR_RETURN(const BytesView encoded, OwnShape(setup, kShapeBytes));
+  if ((encoded[0] != kWholeAnswers && encoded[0] != kReadAnswers) || encoded[1] == 0) {
+    return absl::InvalidArgumentError("treepir setup: shape is not one of this version");
   }
   TreeSetup parsed;
   SHOAL_ASSIGN_OR_RETURN(parsed.shape,

@@ -13,7 +13,7 @@
 //
 // A session asks for its hints once, piece by piece, and then sends one query to each server for
 // every key. A query that was sent and not answered waits in the session's journal, and is sent
-// again before the next lookup. Hints follow the epochs by deltas (row_changes.h).
+// again before the next lookup. Hints follow the epochs by deltas (src/pir/kit/row_changes.h).
 #ifndef SHOAL_SRC_PIR_SETS_TREE_PIR_H_
 #define SHOAL_SRC_PIR_SETS_TREE_PIR_H_
 
@@ -21,12 +21,13 @@
 #include <string>
 
 #include "src/pir/engine.h"
+#include "src/pir/kit/table_server.h"
 #include "src/pir/sets/tree_sets.h"
 
 namespace shoal::pir::sets {
 
-inline constexpr uint32_t kTreeQuery = 0;
-inline constexpr uint32_t kTreeHints = 1;
+inline constexpr uint32_t kTreeQuery = PairServer::kQuery;
+inline constexpr uint32_t kTreeHints = PairServer::kHints;
 inline constexpr size_t kTreeSeedBytes = 16;
 
 // Hints of one request: as many as are made together.

@@ -1,8 +1,6 @@
 #include "src/pir/sets/tree_pir.h"
 
 #include <algorithm>
-#include <atomic>
-#include <map>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -10,32 +8,31 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
-#include "src/pir/sets/pair_fixture.h"
-#include "src/pir/sets/two_versions.h"
+#include "src/pir/kit/testing/pair_contract.h"
 
 namespace shoal::pir::sets {
 namespace {
 
+using pir::testing::MemoryStore;
+using pir::testing::PairContract;
+using pir::testing::Records;
+using pir::testing::TwoVersions;
 using shoal::testing::StatusIs;
 using shoal::testing::TestRandom;
-using testing::MemoryStore;
-using testing::Records;
-using testing::TwoVersions;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 constexpr uint64_t kRows = 300;
 constexpr uint32_t kRecordBytes = 20;
 
-class TreePirTest : public testing::PairFixture {
+class TreePirTest : public PairContract {
  protected:
   // Small PIR reads answers if `read`, although that saves nothing where records are short.
   explicit TreePirTest(uint64_t rows = kRows, uint32_t record_bytes = kRecordBytes,
                        bool read = false)
-      : PairFixture(TreePir(), rows, record_bytes) {
+      : PairContract(TreePir(), rows, record_bytes) {
     if (!read) return;
     ServerOptions options;
     options.shape = TreePir().ShapeOf(records_.content(), {}).value();
@@ -44,24 +41,7 @@ class TreePirTest : public testing::PairFixture {
   }
 };
 
-TEST_F(TreePirTest, RecordsComeBackInEveryRun) {
-  for (uint64_t run = 0; run < 3; ++run) {
-    const auto session = Open();
-    sent_.clear();
-    Prepare(*session);
-    EXPECT_EQ(sent_.size(), run == 0 ? 1u : 0u);
-    Fetch(*session, {0, 299, 7, 7, run}, 5);
-    Fetch(*session, {run * 20}, 4);
-    Fetch(*session, {}, 3);
-    EXPECT_EQ(session->Budget(), std::nullopt);
-    // Padding looks like the queries that it stands beside.
-    ASSERT_EQ(sent_.size(), 24u + (run == 0));
-    for (size_t i = sent_.size() - 24; i < sent_.size(); ++i) {
-      EXPECT_EQ(sent_[i].role, (sent_.size() - i) % 2 == 0 ? Role::kOffline : Role::kOnline);
-      EXPECT_EQ(sent_[i].body.size(), sent_.back().body.size());
-    }
-  }
-}
+TEST_F(TreePirTest, RecordsComeBackInEveryRun) { ExpectRecordsInEveryRun(); }
 
 // Hints come in pieces, and an interrupted preparation goes on where it stopped.
 TEST_F(TreePirTest, PreparationGoesOnWhereItStopped) {
@@ -73,130 +53,19 @@ TEST_F(TreePirTest, PreparationGoesOnWhereItStopped) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const TreeSetup parsed, ParseTreeSetup(servers_[0]->setup()));
   const TreeShape& shape = parsed.shape;
   EXPECT_EQ(TreeHintsOf(shape), 20u);
-  const uint32_t pieces = (shape.hints + 19) / 20;
-  ASSERT_GT(pieces, 2u);
-  for (uint32_t piece = 0; piece < pieces; ++piece) {
-    const auto session = Open();
-    EXPECT_THAT(session->Ask({.rows = {}, .keys = 1}), StatusIs(kPrecondition, "not prepared"));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Request request, session->Prepare(random_));
-    EXPECT_EQ(LoadLe<uint32_t>(request.body.data() + 48), 20 * piece);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, Send(request));
-    EXPECT_THAT(session->TakePrepared(BytesView(answer).first(answer.size() - 1)),
-                StatusIs(kInvalid, "bytes of hints"));
-    // It is asked for again.
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Request again, session->Prepare(random_));
-    EXPECT_EQ(again.body, request.body);
-    SHOAL_ASSERT_OK(session->TakePrepared(answer));
-  }
-  const auto session = Open();
-  EXPECT_EQ(session->needed(0), Session::Need::kNothing);
-  EXPECT_THAT(session->Prepare(random_), StatusIs(kPrecondition, "nothing is to be prepared"));
-  EXPECT_THAT(session->TakePrepared({}), StatusIs(kPrecondition, "before its request"));
-  Fetch(*session, {2, 0}, 2);
+  ExpectPreparationGoesOn((shape.hints + 19) / 20, 20, kTreeSeedBytes, "bytes of hints");
 }
 
 // The process ends after a query was spent: before it was sent, or before an answer came. What is
 // sent afterwards are the same bytes, and no hint is spoilt.
-TEST_F(TreePirTest, AQueryWithoutAnswersIsSentAgain) {
-  Prepare(*Open());
-  for (uint64_t i = 0; i < 40; ++i) {
-    std::vector<Request> requests;
-    {
-      const auto session = Open();
-      const std::vector<uint64_t> rows = {i};
-      SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-      SHOAL_ASSERT_OK_AND_ASSIGN(requests, batch->Next(random_));
-      if (i % 2 == 0) {
-        // The session itself does not go on either.
-        EXPECT_THAT(batch->Next(random_), StatusIs(kPrecondition, "not finished"));
-        EXPECT_THAT(batch->Finish(std::vector<BytesView>(2)),
-                    StatusIs(kInvalid, "bytes instead of"));
-        EXPECT_THAT(session->Ask({.rows = rows, .keys = 1}), StatusIs(kPrecondition, "prepared"));
-      }
-    }
-    sent_.clear();
-    const auto session = Open();
-    EXPECT_EQ(session->needed(0), Session::Need::kRequests);
-    Prepare(*session);
-    ASSERT_EQ(sent_.size(), 2u);
-    for (const Request& request : sent_) {
-      const Request& before = requests[request.role == Role::kOffline ? 0 : 1];
-      EXPECT_EQ(request.role, before.role);
-      EXPECT_EQ(request.body, before.body);
-    }
-    Fetch(*session, {i, i + 1}, 2);
-  }
-}
+TEST_F(TreePirTest, AQueryWithoutAnswersIsSentAgain) { ExpectLostAnswersAreAskedForAgain(); }
 
 // Nothing that is not durable is sent, and after a write that failed nothing is sent at all.
-TEST_F(TreePirTest, AStateThatCannotBeSavedEndsTheSession) {
-  const auto session = Open();
-  Prepare(*session);
-  const std::vector<uint64_t> rows = {5};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-  store_->KillAfter(0, /*durable=*/false);
-  EXPECT_THAT(batch->Next(random_), StatusIs(absl::StatusCode::kUnavailable, "killed"));
-  EXPECT_THAT(batch->Next(random_), StatusIs(kPrecondition, "opened anew"));
-  EXPECT_THAT(session->Ask({.rows = rows, .keys = 1}), StatusIs(kPrecondition, "opened anew"));
-  EXPECT_THAT(session->Prepare(random_), StatusIs(kPrecondition, "opened anew"));
-  Fetch(*Open(), {5}, 1);
-}
+TEST_F(TreePirTest, AStateThatCannotBeSavedEndsTheSession) { ExpectAnEndWhenNothingIsDurable(); }
 
 // The process is killed at every write, which is durable or not. What is sent of one state is one
 // pair of queries, whatever was asked for, and the hints go on.
-TEST_F(TreePirTest, KilledAtEveryWrite) {
-  const MemoryStore::Disk empty;
-  std::map<Bytes, Bytes> pairs[2];  // from a query to one server to that to the other
-  const auto run = [&](uint64_t row) -> absl::Status {
-    absl::StatusOr<std::unique_ptr<Session>> opened = TryOpen();
-    SHOAL_RETURN_IF_ERROR(opened.status());
-    Session& session = **opened;
-    Bytes again[2];
-    while (session.needed(1) == Session::Need::kRequests) {
-      SHOAL_ASSIGN_OR_RETURN(const Request request, session.Prepare(random_));
-      if (request.kind == kTreeQuery) again[request.role == Role::kOnline] = request.body;
-      SHOAL_ASSIGN_OR_RETURN(const Bytes answer, Send(request));
-      SHOAL_RETURN_IF_ERROR(session.TakePrepared(answer));
-    }
-    const auto sent = [&](const Bytes& offline, const Bytes& online) {
-      EXPECT_EQ(pairs[0].emplace(offline, online).first->second, online);
-      EXPECT_EQ(pairs[1].emplace(online, offline).first->second, offline);
-    };
-    if (!again[0].empty()) sent(again[0], again[1]);
-    const std::vector<uint64_t> rows = {row, row / 2};
-    SHOAL_ASSIGN_OR_RETURN(const auto batch, session.Ask({.rows = rows, .keys = 3}));
-    while (batch->steps() > 0) {
-      SHOAL_ASSIGN_OR_RETURN(const auto requests, batch->Next(random_));
-      sent(requests[0].body, requests[1].body);
-      SHOAL_ASSIGN_OR_RETURN(const Bytes offline, Send(requests[0]));
-      SHOAL_ASSIGN_OR_RETURN(const Bytes online, Send(requests[1]));
-      const BytesView answers[] = {offline, online};
-      SHOAL_RETURN_IF_ERROR(batch->Finish(answers));
-    }
-    Bytes expected(records_.at(row));
-    Append(expected, records_.at(row / 2));
-    EXPECT_EQ(ToBytes(batch->TakeRecords()), expected);
-    return absl::OkStatus();
-  };
-  uint64_t killed = 0;
-  for (const bool durable : {false, true}) {
-    for (uint64_t write = 0;; ++write) {
-      store_.emplace(empty);
-      store_->KillAfter(write, durable);
-      const absl::Status first = run(write);
-      if (first.ok()) break;
-      ASSERT_THAT(first, StatusIs(absl::StatusCode::kUnavailable, "killed"));
-      ++killed;
-      for (uint64_t i = 0; i < 3; ++i) {
-        store_.emplace(MemoryStore::Disk(store_->disk()));
-        SHOAL_ASSERT_OK(run(100 + write + i));
-      }
-    }
-  }
-  // The key, the hints, and three queries with their answers.
-  EXPECT_EQ(killed, 2u * 8);
-  EXPECT_GT(pairs[0].size(), 100u);
-}
+TEST_F(TreePirTest, KilledAtEveryWrite) { ExpectNothingIsSentTwiceByKilledClients(); }
 
 // Answers that are read by Small PIR.
 class TreePirReadTest : public TreePirTest {
@@ -325,31 +194,18 @@ TEST(TreePirRuleTest, WideRecordsAreRead) {
 // Who finds the file learns the last query's row at most, beside the sets of the hints that there
 // are: nothing is kept of a query whose hint was replaced again.
 TEST_F(TreePirTest, TheFileTellsTheLastQueryAtMost) {
-  Prepare(*Open());
-  const size_t bytes = store_->disk().state.size();
-  for (uint64_t row = 0; row < 20; ++row) {
-    const auto session = Open();
-    Fetch(*session, {row, 2 * row}, 3);
-    EXPECT_TRUE(store_->disk().records.empty());
-    EXPECT_EQ(store_->disk().state.size(), bytes);
+  ExpectFileWithoutQueries([](const Bytes& state, uint64_t queries) {
     // The hints' head has the number of queries, that all are there, and no question.
-    const BytesView head = BytesView(store_->disk().state).subspan(124, 26);
-    EXPECT_EQ(LoadLe<uint64_t>(head.data()), 3 * (row + 1));
+    const BytesView head = BytesView(state).subspan(124, 26);
+    EXPECT_EQ(LoadLe<uint64_t>(head.data()), queries);
     EXPECT_TRUE(std::ranges::all_of(head.subspan(12), [](uint8_t byte) { return byte == 0; }));
-  }
+  });
 }
 
 // A query reads the XOR of its hint, and no other one.
 TEST_F(TreePirTest, AQueryReadsItsParityAlone) {
-  Prepare(*Open());
-  const auto session = Open();
-  const uint64_t head = store_->bytes_read();
   const uint64_t hints = ParseTreeSetup(servers_[0]->setup())->shape.hints;
-  EXPECT_EQ(head, store_->disk().state.size() - hints * kRecordBytes);
-  for (uint64_t i = 1; i < 5; ++i) {
-    Fetch(*session, {7 * i}, 1);
-    EXPECT_EQ(store_->bytes_read(), head + i * kRecordBytes);
-  }
+  ExpectReads(hints * kRecordBytes, kRecordBytes);
 }
 
 // Sessions as version 0.2 left them, with the hints, a query and its answers in a journal.
@@ -388,8 +244,8 @@ class TreePirOfTwoVersionsTest : public TreePirTest {
 
 TEST_F(TreePirOfTwoVersionsTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
   const TwoVersions versions = Ask();
-  testing::ExpectReadAndWithoutQueries(versions,
-                                       [&](SessionStore& store) { return OpenOn(store); });
+  pir::testing::ExpectReadAndWithoutQueries(versions,
+                                            [&](SessionStore& store) { return OpenOn(store); });
   store_.emplace(versions.first);
   Fetch(*Open(), {1, 2}, 3);
 }
@@ -397,22 +253,18 @@ TEST_F(TreePirOfTwoVersionsTest, ASessionOfVersionTwoIsReadAndKeepsNoQueries) {
 TEST_F(TreePirOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
   const MemoryStore::Disk good = Ask().first;
   ASSERT_EQ(good.records.size(), 3u);  // the hints, a query, its answers
-  const auto expect = [&](MemoryStore::Disk disk, absl::StatusCode code, const char* part) {
-    store_.emplace(std::move(disk));
-    EXPECT_THAT(TryOpen(), StatusIs(code, part));
-  };
   constexpr auto kLoss = absl::StatusCode::kDataLoss;
   for (const size_t bytes : {size_t{1}, size_t{50}, good.state.size() - 1, good.state.size() + 1}) {
     MemoryStore::Disk bad = good;
     bad.state.resize(bytes);
-    expect(bad, kLoss, "malformed");
+    ExpectRefused(bad, kLoss, "malformed");
   }
   MemoryStore::Disk bad = good;
   bad.state[0] ^= 1;
-  expect(bad, kLoss, "malformed");
+  ExpectRefused(bad, kLoss, "malformed");
   bad = good;
   bad.state[45] ^= 1;
-  expect(bad, kPrecondition, "another table");
+  ExpectRefused(bad, kPrecondition, "another table");
   // Another shape: the session begins anew.
   bad = good;
   bad.state[80] ^= 1;
@@ -431,14 +283,14 @@ TEST_F(TreePirOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
       if (change == 2) entry.push_back(0);
       if (change == 3) bad.records.insert(bad.records.begin() + 2, entry);
       if (change == 3 && record == 2) continue;  // the answers themselves
-      expect(bad, kLoss, "malformed");
+      ExpectRefused(bad, kLoss, "malformed");
     }
   }
   for (const auto& [at, value] :
        {std::pair<size_t, uint8_t>{8, 0xff}, {16, 0xff}, {20, 0xff}, {21, 2}}) {
     bad = good;
     bad.records[1][at] = value;
-    expect(bad, kLoss, "malformed");
+    ExpectRefused(bad, kLoss, "malformed");
   }
   store_.emplace(good);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, TryOpen());
@@ -446,180 +298,30 @@ TEST_F(TreePirOfTwoVersionsTest, AStateOfAnotherTableOrADamagedOneIsNotUsed) {
 }
 
 TEST_F(TreePirTest, BadRequestsAreRefused) {
-  const auto session = Open();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Request hints, session->Prepare(random_));
-  Prepare(*session);
-  const std::vector<uint64_t> rows = {5};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random_));
-  EXPECT_LE(requests[0].body.size(), servers_[0]->max_request_bytes());
-  EXPECT_LE(hints.body.size(), servers_[0]->max_request_bytes());
-  const auto expect = [&](Request request, absl::StatusCode code, const char* part) {
-    EXPECT_THAT(Send(request), StatusIs(code, part));
-  };
-  for (Request request : {requests[0], requests[1], hints}) {
-    SHOAL_EXPECT_OK(Send(request));
-    for (const int change : {0, 1, 2, 3, 4}) {
-      Request bad = request;
-      if (change == 0) bad.body.push_back(0);
-      if (change == 1) bad.body.pop_back();
-      if (change == 2) bad.body.clear();
-      if (change == 3) bad.kind = 2;
-      if (change == 4) bad.count = 2;
-      expect(bad, kInvalid, "no request of this engine");
-    }
-    Request bad = request;
-    bad.role = Role::kSingle;
-    expect(bad, kInvalid, "to this role");
-    bad = request;
-    bad.body[3] ^= 1;
-    expect(bad, kPrecondition, "another setup");
-  }
-  Request bad = hints;
-  bad.role = Role::kOnline;  // makes no hints
-  expect(bad, kInvalid, "to this role");
   SHOAL_ASSERT_OK_AND_ASSIGN(const TreeSetup parsed, ParseTreeSetup(servers_[0]->setup()));
   const TreeShape& shape = parsed.shape;
-  for (const uint32_t first : {shape.hints, ~0u}) {
-    bad = hints;
-    StoreLe<uint32_t>(bad.body.data() + 48, first);
-    expect(bad, kInvalid, "hints from");
-  }
-  bad = requests[1];
+  ExpectBadRequestsRefused(kTreeSeedBytes, shape.hints, "hints from");
+  std::vector<Request> requests;
+  const auto session = Open();
+  const auto batch = AskFor(*session, 5, requests);
   ASSERT_NE((shape.query_leaves() + 1) * shape.offset_bits % 8, 0u);
-  bad.body.back() |= 0x80;
-  expect(bad, kInvalid, "behind its end");
-  EXPECT_THAT(session->Ask({.rows = std::vector<uint64_t>{kRows}, .keys = 1}),
-              StatusIs(kPrecondition, "prepared"));
+  requests[1].body.back() |= 0x80;
+  EXPECT_THAT(Send(requests[1]), StatusIs(kInvalid, "behind its end"));
 }
 
 TEST_F(TreePirTest, ServersMustStateTheSame) {
-  wire::PirSetup setups[] = {servers_[0]->setup(), servers_[1]->setup()};
-  const Engine& engine = TreePir();
-  setups[1].set_manifest_digest(std::string(32, 'x'));
-  EXPECT_THAT(engine.OpenSession(setups, {.store = &*store_}), StatusIs(kInvalid, "different"));
-  EXPECT_THAT(engine.OpenSession(std::span(setups).first(1), {.store = &*store_}),
-              StatusIs(kInvalid, "two setups"));
-  EXPECT_THAT(engine.OpenSession(setups, {}), StatusIs(kInvalid, "a place for the state"));
-  for (const int change : {0, 1, 2, 3, 4, 5, 6}) {
-    wire::PirSetup bad = servers_[0]->setup();
-    if (change == 0) bad.set_engine("xor");
-    if (change == 1) bad.set_shape("other sets");
-    if (change == 2) bad.set_rows(0);
-    if (change == 3) bad.set_rows(~uint64_t{0});
-    if (change == 4) bad.set_record_bytes(kMaxRecordBytes + 1);
-    if (change == 5) bad.set_columns(64);
-    if (change == 6) bad.set_hint_bytes(1);
-    setups[0] = setups[1] = bad;
-    EXPECT_THAT(engine.OpenSession(setups, {.store = &*store_}), StatusIs(kInvalid, "")) << change;
-  }
+  ExpectServersToStateTheSame();
   // Answers that nobody could use.
   wire::PirSetup large = servers_[0]->setup();
   large.set_rows(1 << 20);
   large.set_record_bytes(1 << 17);
-  EXPECT_THAT(engine.SizesOf(large), StatusIs(kInvalid, "is the most"));
+  EXPECT_THAT(TreePir().SizesOf(large), StatusIs(kInvalid, "is the most"));
 }
 
-TEST_F(TreePirTest, SizesAreThoseOfTheMessages) {
-  const wire::PirSetup& setup = servers_[0]->setup();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, TreePir().SizesOf(setup));
-  const auto session = Open();
-  Prepare(*session);
-  uint64_t prepared = 0;
-  for (const Request& request : sent_) {
-    prepared += request.answer_bytes;
-    EXPECT_TRUE(TreePir().IsHeavy(request.role, request.kind));
-  }
-  EXPECT_EQ(prepared, sizes.prepare_bytes);
-  sent_.clear();
-  Fetch(*session, {9}, 1);
-  for (const Request& request : sent_) EXPECT_FALSE(TreePir().IsHeavy(request.role, request.kind));
-  EXPECT_EQ(sent_[0].body.size() + sent_[1].body.size(), sizes.query_bytes);
-  EXPECT_EQ(sent_[0].answer_bytes + sent_[1].answer_bytes, sizes.answer_bytes);
-  EXPECT_FALSE(TreePir().WorkOf(setup, 1).answer.empty());
-  EXPECT_TRUE(TreePir().keeps_state());
-  ASSERT_EQ(TreePir().roles().size(), 2u);
-}
+TEST_F(TreePirTest, SizesAreThoseOfTheMessages) { ExpectSizesOfMessages(); }
 
 // A session follows the servers' epochs by deltas; without them it begins anew.
-TEST_F(TreePirTest, EpochsAreTaken) {
-  std::optional<Delta> delta;
-  std::vector<Request> waiting;
-  {
-    const auto session = Open();
-    Prepare(*session);
-    Fetch(*session, {7, 8}, 2);
-    // One on its way.
-    const std::vector<uint64_t> rows = {299};
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-    SHOAL_ASSERT_OK_AND_ASSIGN(waiting, batch->Next(random_));
-    records_.Fill(7, 0x77);
-    records_.Fill(299, 0x99);
-    const std::vector<uint64_t> changed = {7, 299};
-    for (auto& server : servers_) {
-      EXPECT_THAT(server->Refresh(records_.content(1), changed), StatusIs(kInvalid, "later epoch"));
-      EXPECT_THAT(server->RefreshShare(records_.content(2), std::vector<uint64_t>{299, 7}),
-                  StatusIs(kInvalid, "do not rise"));
-      EXPECT_THAT(server->RefreshShare(records_.content(2), std::vector<uint64_t>{kRows}),
-                  StatusIs(kInvalid, "not there"));
-      SHOAL_ASSERT_OK_AND_ASSIGN(delta, server->Refresh(records_.content(2), changed));
-    }
-    ASSERT_TRUE(delta.has_value());
-    EXPECT_EQ(delta->changes.size(), 2u * (8 + kRecordBytes));
-    EXPECT_THAT(Send(waiting[0]), StatusIs(kPrecondition, "another setup"));
-    Delta bad = *delta;
-    bad.changes.pop_back();
-    EXPECT_THAT(session->Advance(bad), StatusIs(kInvalid, "within a row"));
-    bad = *delta;
-    bad.from[0] ^= 1;
-    EXPECT_THAT(session->Advance(bad), StatusIs(kPrecondition, "other epochs"));
-    bad = *delta;
-    bad.to.set_rows(kRows + 1);
-    EXPECT_THAT(session->Advance(bad), StatusIs(kInvalid, "another shape"));
-  }
-  const MemoryStore::Disk before = store_->disk();
-  {
-    const auto session = Open();
-    ASSERT_TRUE(session->behind().has_value());
-    EXPECT_EQ(*session->behind(), delta->from);
-    EXPECT_EQ(session->needed(0), Session::Need::kRequests);
-    SHOAL_ASSERT_OK(session->Advance(*delta));
-    EXPECT_FALSE(session->behind().has_value());
-    sent_.clear();
-    Prepare(*session);
-    // The same query, of which the servers learn nothing new: behind the setup's id the same bytes.
-    ASSERT_EQ(sent_.size(), 2u);
-    for (const Request& request : sent_) {
-      const Request& first = waiting[request.role == Role::kOffline ? 0 : 1];
-      EXPECT_NE(request.body, first.body);
-      EXPECT_EQ(Bytes(request.body.begin() + 32, request.body.end()),
-                Bytes(first.body.begin() + 32, first.body.end()));
-    }
-    for (uint64_t i = 0; i < kRows; i += 7) Fetch(*session, {i, 7, 299}, 3);
-  }
-  // Killed before the delta was durable: it is applied again, to what was there before.
-  store_.emplace(before);
-  {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, TryOpen());
-    store_->KillAfter(0, /*durable=*/false);
-    EXPECT_THAT(session->Advance(*delta), StatusIs(absl::StatusCode::kUnavailable, "killed"));
-  }
-  {
-    const auto session = Open();
-    SHOAL_ASSERT_OK(session->Advance(*delta));
-    Prepare(*session);
-    Fetch(*session, {7, 299, 8}, 3);
-  }
-  // Without a delta, by hints under a new key.
-  store_.emplace(before);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, TryOpen());
-  sent_.clear();
-  Prepare(*session);
-  EXPECT_EQ(sent_[0].kind, kTreeHints);
-  Fetch(*session, {7, 299, 8}, 3);
-  const Records other(kRows + 1, kRecordBytes);
-  EXPECT_THAT(servers_[0]->Refresh(other.content(3), {}), StatusIs(kInvalid, "this table"));
-}
+TEST_F(TreePirTest, EpochsAreTaken) { ExpectEpochsToBeTaken(7, 299); }
 
 class TreePirJudgeTest : public TreePirTest {
  protected:
@@ -748,24 +450,7 @@ TEST_F(TreePirJudgeTest, HintsThatWaitFollowEpochs) {
 }
 
 // Hints are made for as long as the epoch lasts.
-TEST_F(TreePirTest, HintsEndWhenTheyAreToldTo) {
-  std::atomic<bool> stop = false;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto server,
-                             TreePir().CreateServer(records_.content(), {.stop_heavy = &stop}));
-  const auto session = Open();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Request hints, session->Prepare(random_));
-  const RequestView view = {.kind = hints.kind, .count = 1, .body = hints.body};
-  SHOAL_EXPECT_OK(server->Answer(Role::kOffline, {&view, 1})[0].status());
-  stop = true;
-  EXPECT_THAT(server->Answer(Role::kOffline, {&view, 1})[0],
-              StatusIs(kPrecondition, "a new epoch"));
-  Prepare(*session);
-  const std::vector<uint64_t> rows = {5};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random_));
-  const RequestView query = {.kind = requests[0].kind, .count = 1, .body = requests[0].body};
-  SHOAL_EXPECT_OK(server->Answer(Role::kOffline, {&query, 1})[0].status());
-}
+TEST_F(TreePirTest, HintsEndWhenTheyAreToldTo) { ExpectHintsToEndWhenTold(nullptr); }
 
 // ---- What the paper's authors' program did otherwise ----
 

@@ -8,16 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/parallel/mutex.h"
+#include "src/pir/kit/table_server.h"
 #include "src/pir/pages.h"
 #include "src/pir/rlwe/small_server.h"
-#include "src/pir/sets/pair_server.h"
 #include "src/pir/sets/tree_pir.h"
 #include "src/storage/page_buffer.h"
 
 namespace shoal::pir::sets {
 namespace {
-
-static_assert(PairServer::kQuery == kTreeQuery && PairServer::kHints == kTreeHints);
 
 class TreeServer final : public PairServer {
  public:

@@ -42,8 +42,8 @@
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
 #include "src/parallel/thread_pool.h"
+#include "src/pir/kit/row_changes.h"
 #include "src/pir/sets/parities.h"
-#include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/tree_kernel.h"
 
 namespace shoal::pir::sets {

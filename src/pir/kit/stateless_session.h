@@ -1,7 +1,7 @@
 // The session of a ring engine's client, which keeps nothing between queries: a lookup is queries
 // of single rows, as many in a request as fit.
-#ifndef SHOAL_SRC_PIR_RLWE_STATELESS_SESSION_H_
-#define SHOAL_SRC_PIR_RLWE_STATELESS_SESSION_H_
+#ifndef SHOAL_SRC_PIR_KIT_STATELESS_SESSION_H_
+#define SHOAL_SRC_PIR_KIT_STATELESS_SESSION_H_
 
 #include <algorithm>
 #include <memory>
@@ -16,7 +16,7 @@
 #include "src/base/status_macros.h"
 #include "src/pir/engine.h"
 
-namespace shoal::pir::rlwe {
+namespace shoal::pir {
 
 // Client: setup(), shape() with query_bytes() and answer_bytes(), Ask(row, random), whose result
 // has a `query`, and Recover(asked, answer).
@@ -123,6 +123,13 @@ class StatelessSession final : public Session {
   const std::unique_ptr<Client> client_;
 };
 
-}  // namespace shoal::pir::rlwe
+// Of a setup that Client::Create accepts.
+template <typename Client>
+absl::StatusOr<std::unique_ptr<Session>> OpenStatelessSession(const wire::PirSetup& setup) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Create(setup));
+  return std::make_unique<StatelessSession<Client>>(std::move(client));
+}
 
-#endif  // SHOAL_SRC_PIR_RLWE_STATELESS_SESSION_H_
+}  // namespace shoal::pir
+
+#endif  // SHOAL_SRC_PIR_KIT_STATELESS_SESSION_H_

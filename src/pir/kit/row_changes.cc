@@ -1,11 +1,11 @@
-#include "src/pir/sets/row_changes.h"
+#include "src/pir/kit/row_changes.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "src/storage/memory.h"
 
-namespace shoal::pir::sets {
+namespace shoal::pir {
 
 absl::StatusOr<std::vector<RowChange>> ParseRowChanges(BytesView changes, uint64_t rows,
                                                        uint32_t record_bytes) {
@@ -54,4 +54,4 @@ std::optional<Bytes> TakeChangedRows(
   return changes;
 }
 
-}  // namespace shoal::pir::sets
+}  // namespace shoal::pir

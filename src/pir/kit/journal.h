@@ -1,8 +1,8 @@
 // A session's state, the journal of what came while it was prepared, and what queries change in
 // place (SessionStore), with the two rules that all sessions share: after a write that failed
 // nothing may be sent, and a journal that is longer than the state is worth a new state.
-#ifndef SHOAL_SRC_PIR_SETS_JOURNAL_H_
-#define SHOAL_SRC_PIR_SETS_JOURNAL_H_
+#ifndef SHOAL_SRC_PIR_KIT_JOURNAL_H_
+#define SHOAL_SRC_PIR_KIT_JOURNAL_H_
 
 #include <cstdint>
 #include <deque>
@@ -16,7 +16,7 @@
 #include "src/base/status_macros.h"
 #include "src/pir/engine.h"
 
-namespace shoal::pir::sets {
+namespace shoal::pir {
 
 // What a query changes of a state.
 class Patches {
@@ -108,6 +108,6 @@ class Journal {
   bool failed_ = false;
 };
 
-}  // namespace shoal::pir::sets
+}  // namespace shoal::pir
 
-#endif  // SHOAL_SRC_PIR_SETS_JOURNAL_H_
+#endif  // SHOAL_SRC_PIR_KIT_JOURNAL_H_

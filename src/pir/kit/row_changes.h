@@ -1,7 +1,7 @@
 // What changed from one epoch of a table to the next, as engines whose clients keep XORs of rows
 // send it: for each changed row u64 row, and the XOR of its record before and after. Rows rise.
-#ifndef SHOAL_SRC_PIR_SETS_ROW_CHANGES_H_
-#define SHOAL_SRC_PIR_SETS_ROW_CHANGES_H_
+#ifndef SHOAL_SRC_PIR_KIT_ROW_CHANGES_H_
+#define SHOAL_SRC_PIR_KIT_ROW_CHANGES_H_
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 
-namespace shoal::pir::sets {
+namespace shoal::pir {
 
 struct RowChange {
   uint64_t row = 0;
@@ -35,6 +35,6 @@ std::optional<Bytes> TakeChangedRows(
     const std::function<MutableBytes(uint64_t row)>& record_at,
     const std::function<void(uint64_t row, MutableBytes out)>& copy);
 
-}  // namespace shoal::pir::sets
+}  // namespace shoal::pir
 
-#endif  // SHOAL_SRC_PIR_SETS_ROW_CHANGES_H_
+#endif  // SHOAL_SRC_PIR_KIT_ROW_CHANGES_H_
