@@ -396,7 +396,7 @@ std::set<std::string> PinnedNames() {
     files.push_back(entry.path().string());
   }
   for (const std::string& file : files) {
-    const absl::StatusOr<std::string> text = ReadFile(file);
+    const absl::StatusOr<std::string> text = ReadFile(file, kMaxStatusBytes);
     if (!text.ok()) continue;
     for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
       if (!absl::StartsWith(line, "Package:")) continue;
