@@ -673,8 +673,9 @@ def poetry_case(rng):
     for _, name, text in packages:
         value = {"name": spelled(rng, "PyPI", name), "version": text, "description": one(rng, "", "a [[package]]", "name = \"x\"", "a\nb # c"),
                  "optional": False, "python-versions": ">=3.8",
-                 "files": [{"file": one(rng, "a.whl", f"{name.replace('-', '_')}-{text}-py3-none-any.whl", f"{name}-{text}.tar.gz"), "hash": "sha256:ab"}]}
-        if rng.random() < 0.05:
+                 "files": [{"file": one(rng, "a.whl", f"{name.replace('-', '_')}-{text.replace('-', '_')}-py3-none-any.whl", f"{name}-{text}.tar.gz"),
+                            "hash": "sha256:ab"}]}
+        if rng.random() < 0.02:
             value["files"][0]["file"] = f"{one(rng, *NAMES['PyPI'])}-{pep440(rng, odd=False)}-py3-none-any.whl"
         if rng.random() < 0.2:
             value["dependencies"] = {one(rng, "barge", "tide-glass"): one(rng, "*", ">=1", {"version": ">=1", "optional": True})}
@@ -752,7 +753,7 @@ def legacy(rng, places):
             written["version"] = entry.get("version", str(entry.get("resolved")))
         if rng.random() < 0.02:
             written["version"] = semver(rng)
-    if rng.random() < 0.05:
+    if result and rng.random() < 0.05:
         result[one(rng, *NAMES["npm"])] = {"version": semver(rng)}
     return result
 
@@ -776,6 +777,7 @@ def package_lock_case(rng):
             how = rng.random()
             if how < 0.1:
                 entry["name"] = one(rng, *NAMES["npm"])
+                entry["resolved"] = npm_source(rng, entry["name"], text)
             elif how < 0.15:
                 entry.pop("version")
                 entry["resolved"] = "git+ssh://git@example.org/a.git#" + "a" * 40
@@ -784,7 +786,7 @@ def package_lock_case(rng):
                 places[entry["resolved"]] = {"name": name, "version": text}
             elif how < 0.25:
                 entry["resolved"] = one(rng, "file:a.tgz", "https://example.org/a.tgz", True)
-            elif how < 0.28:
+            elif how < 0.27:
                 entry["resolved"] = npm_source(rng, one(rng, *NAMES["npm"]), one(rng, text, semver(rng)))
             if rng.random() < 0.3:
                 entry[one(rng, "dev", "optional", "peer", "inBundle", "devOptional")] = True
@@ -799,7 +801,8 @@ def package_lock_case(rng):
                 entry = {"version": text, "resolved": npm_source(rng, name, text), "integrity": "sha512-aa=="}
                 how = rng.random()
                 if how < 0.1:
-                    entry["version"] = f"npm:{one(rng, *NAMES['npm'])}@{text}"
+                    real = one(rng, *NAMES["npm"])
+                    entry.update(version=f"npm:{real}@{text}", resolved=npm_source(rng, real, text))
                 elif how < 0.15:
                     entry = {"version": one(rng, "git+ssh://git@example.org/a.git#" + "a" * 40, "github:a/b#abc", "https://example.org/a.tgz",
                                             "file:../a", "file:a.tgz")}

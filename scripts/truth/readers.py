@@ -103,7 +103,7 @@ def contradicts(group, name, text, url):
     ends = [re.sub("[^a-z0-9]", "", (one or "").lower().rpartition("/")[2].partition(":")[0]) for one in (name, url.name, url.subpath)]
     if ends[0] and ends[0] not in ends[1:] and not url.subpath:
         return True
-    if group and url.type == "npm" and url.namespace and "/" not in name and group.lower().strip("@") != url.namespace.lower().strip("@"):
+    if group and url.type == "npm" and url.namespace and not url.subpath and "/" not in name and group.lower().strip("@") != url.namespace.lower().strip("@"):
         return True
     if not text or not url.version or url.qualifiers.get("epoch"):
         return False
@@ -120,6 +120,10 @@ def of_purl(url, truth, modules=True):
     """Adds what a packageurl.PackageURL names. `modules`: those of Go are modules."""
     space = url.namespace or ""
     name = f"{space}/{url.name}" if space and url.type != "pypi" and url.type != "cargo" else url.name
+    if url.type == "golang" and name in ("std", "stdlib", "toolchain"):
+        # Advisories write a release candidate of Go itself so.
+        truth.entries.append(Entry("Go", name, url.version and re.sub(r"-(rc|beta)([0-9]+)$", r"-\1.\2", url.version)))
+        return
     if url.type == "golang" and not url.subpath and not modules and url.qualifiers.get("type") != "module":
         others = tuple((one, url.version) for one in modules_around(name, url.version))
         if others:
@@ -130,11 +134,7 @@ def of_purl(url, truth, modules=True):
         truth.entries.append(Entry("Go", f"{name}/{url.subpath}", url.version, open=True, others=((name, url.version),)))
         return
     if url.type in ECOSYSTEMS:
-        version = url.version
-        if url.type == "golang" and name in ("std", "stdlib", "toolchain") and version:
-            # Advisories write a release candidate of Go itself so.
-            version = re.sub(r"-(rc|beta)([0-9]+)$", r"-\1.\2", version)
-        truth.entries.append(Entry(ECOSYSTEMS[url.type], name, version))
+        truth.entries.append(Entry(ECOSYSTEMS[url.type], name, url.version))
         return
     distro = url.qualifiers.get("distro", "")
     family, _, release = distro.partition("-")
@@ -163,7 +163,8 @@ def parsed_purl(text):
 def read_purl(case):
     truth = Truth()
     bill = json.loads(case.content)
-    modules = bill["metadata"]["tools"][0]["name"] in MODULE_TOOLS
+    # An input that is made smaller may lack its tool.
+    modules = [tool["name"] in MODULE_TOOLS for tool in bill["metadata"].get("tools", [])] == [True]
     for component in bill["components"]:
         of_purl(parsed_purl(component["purl"]), truth, modules)
     return truth

@@ -849,6 +849,7 @@ TEST(InventoryTest, AComponentIsThatOfItsPackageUrl) {
            {"", "libssl3:amd64", "1:3.0-1", "pkg:deb/debian/libssl3@1%3A3.0-1", true},
            {"", "libssl3", "3.0-2", "pkg:deb/debian/libssl3@3.0-1", false},
            {"", "libssl1", "3.0-1", "pkg:deb/debian/libssl3@3.0-1", false},
+           {"", "bash", "3.0-1", "pkg:deb/debian/ba%5Dsh@3.0-1?upstream=openssl", false},
            {"", "any", "9", "pkg:maven/org.a/b@1.0", true}}) {
     const auto contradicts = [](const Lines& lines) {
       return std::ranges::any_of(lines, [](const std::string& line) {

@@ -246,7 +246,8 @@ struct BillPackage {
 bool IsName(absl::string_view ecosystem, absl::string_view name, absl::string_view full,
             bool may_be_end) {
   const auto key = PackageKey(ecosystem, full), other = PackageKey(ecosystem, name);
-  if (!other.ok() || !key.ok()) return !key.ok();  // what is no name is unchecked
+  // What is no name may still have a source package that is one.
+  if (!other.ok() || !key.ok()) return absl::EqualsIgnoreCase(name, full);
   const absl::string_view end = absl::string_view(*other).substr(ecosystem.size());  // "/NAME"
   return *key == *other || (may_be_end && absl::EndsWith(*key, end));
 }
