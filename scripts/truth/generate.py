@@ -447,7 +447,8 @@ def spdx_packages(rng):
             references.insert(rng.randint(0, len(references)), ("SECURITY", "cpe23Type", "cpe:2.3:a:b:c:1:*:*:*:*:*:*:*"))
         if rng.random() < 0.05:
             references.append(("PACKAGE-MANAGER", one(rng, "npm", "maven-central"), "lodash@1.0.0"))
-        name = name_in(references[0][2]) if references and rng.random() < 0.8 else package[1]
+        urls = [locator for _, kind, locator in references if kind == "purl"]
+        name = name_in(urls[0]) if urls and rng.random() < 0.8 else package[1]
         values.append({"id": f"SPDXRef-{i}", "name": name, "version": package[2], "references": references,
                        "comment": one(rng, None, None, "a", "ExternalRef: PACKAGE-MANAGER purl pkg:npm/lodash@0.0.1",
                                       "x\nExternalRef: PACKAGE-MANAGER purl pkg:npm/lodash@0.0.1\ny\nPackageName: z")})

@@ -196,8 +196,10 @@ def read_cyclonedx(case):
 
     def visit(component, main=False):
         if component.purl is not None:
+            before = len(truth.unknown)
             of_purl(component.purl, truth, modules)
-            if contradicts(component.group, component.name or "", component.version, component.purl):
+            # What is unknown is said once.
+            if len(truth.unknown) == before and contradicts(component.group, component.name or "", component.version, component.purl):
                 truth.unknown.append(f"{component.name} {component.version}: {component.purl}")
         elif not main and component.type.value not in NO_PACKAGES:
             truth.unknown.append(component.name)
@@ -229,8 +231,11 @@ def of_spdx(document):
         surely = []
         for text in urls:
             try:
+                before = len(truth.unknown)
                 of_purl(parsed_purl(text), truth, modules)
-                surely.append(contradicts("", package.name, package.version if isinstance(package.version, str) else "", parsed_purl(text)))
+                # What is unknown is said once.
+                surely.append(len(truth.unknown) == before and
+                              contradicts("", package.name, package.version if isinstance(package.version, str) else "", parsed_purl(text)))
             except Refused:
                 surely.append(False)
                 truth.unknown.append(text)

@@ -242,6 +242,15 @@ TEST(InventoryTest, Requirements) {
               StatusIs(absl::StatusCode::kInvalidArgument, "requirements.txt:2: "));
 }
 
+// Behind a number sign without a blank before it pip takes the rest for a part of the version.
+TEST(InventoryTest, ANumberSignInAVersionIsNoComment) {
+  for (const char* line : {"a==1.0#z", "a==1.0,<99,>0#z", "a===1.0,!=2#z"}) {
+    EXPECT_EQ(Parse("requirements.txt", line),
+              Lines{absl::StrCat("! ", line, ": is no requirement that is understood")});
+  }
+  EXPECT_EQ(Parse("requirements.txt", "a==1.0 #z"), Lines{"PyPI a 1.0"});
+}
+
 TEST(InventoryTest, PythonMetadata) {
   EXPECT_EQ(Parse("x.dist-info/METADATA",
                   "Metadata-Version: 2.1\nName: Jinja2\nVersion: 2.11.2\n\nName: no\nVersion: 9\n"),
@@ -254,6 +263,8 @@ TEST(InventoryTest, PythonMetadata) {
   EXPECT_THAT(Error("METADATA", "Metadata-Version: 2.1\nName: x\n\nVersion: 1\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "no Name or no Version"));
   EXPECT_THAT(Error("METADATA", "Name: x\nLicen MIT\nVersion: 1\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: is no field"));
+  EXPECT_THAT(Error("METADATA", "Name: x\nLi\xc3\xa9: MIT\nVersion: 1\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: is no field"));
   EXPECT_THAT(Error("METADATA", "Name: x\nVersion: 1\rVersion: 2\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: has a control"));
@@ -884,6 +895,19 @@ TEST(InventoryTest, AComponentIsThatOfItsPackageUrl) {
       {"name":"lodash","version":"4.17.20","purl":"pkg:npm/lodash@4.17.21"}]})"),
             (Lines{"npm lodash 4.17.21",
                    "! lodash 4.17.20: contradicts its package URL: pkg:npm/lodash@4.17.21"}));
+  // `npm sbom` names the directories that packages lie in.
+  for (const auto& [tool, size] :
+       std::vector<std::pair<std::string, size_t>>{{R"("vendor":"npm","name":"cli")", 2},
+                                                   {R"("vendor":"other","name":"cli")", 4},
+                                                   {R"("name":"npm")", 4}}) {
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":[{)", tool,
+                                        R"(}],"component":{"name":"src","version":"1.0.0",
+        "purl":"pkg:npm/project@1.0.0"}},"components":[{"name":"alias","version":"2.1.2",
+        "purl":"pkg:npm/ms@2.1.2"}]})"))
+                  .size(),
+              size)
+        << tool;
+  }
   // One of several package URLs is enough.
   EXPECT_EQ(Parse("x",
                   "SPDXVersion: SPDX-2.3\nPackageName: a\nPackageVersion: 1.0.0\n"

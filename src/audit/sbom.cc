@@ -143,6 +143,9 @@ struct BillHints {
   bool names_sources = false;
   // Of Go: whether that tool names modules alone, and no packages in them.
   bool names_modules = false;
+  // Whether the names beside package URLs are those of directories, as `npm sbom` has them: the
+  // project's, and aliases.
+  bool names_directories = false;
   // Of this package, in a property of its own.
   std::string source, source_version;
   // The properties name two sources.
@@ -310,7 +313,7 @@ bool Contradicts(const BillPackage& package, absl::string_view text) {
       {"deb", "Debian:0"}};
   for (const auto& [type, ecosystem] : kEcosystems) {
     if (url->type != type) continue;
-    return !HasNameOf(package, *url, ecosystem) ||
+    return (!package.hints.names_directories && !HasNameOf(package, *url, ecosystem)) ||
            !HasVersionOf(package, *url, *OrderOf(ecosystem));
   }
   return false;
@@ -357,23 +360,25 @@ absl::Status AddPackages(const std::vector<BillPackage>& packages, Collector& co
 // otherwise.
 class Tools {
  public:
-  void Add(absl::string_view name, absl::string_view version) {
+  void Add(absl::string_view vendor, absl::string_view name, absl::string_view version) {
     // Where a Debian package's source has another name syft says so since 0.37.0.
     const auto is = [&](absl::string_view known) { return absl::EqualsIgnoreCase(name, known); };
     ++count_;
     name_sources_ +=
         is("syft") && CompareTexts(Order::kSemver, version, "0.37.0").value_or(-1) >= 0;
     name_modules_ += is("syft") || is("trivy") || is("cdxgen");
+    name_directories_ += is("cli") && vendor == "npm";
   }
   BillHints hints() const {
     BillHints hints;
     hints.names_sources = count_ > 0 && name_sources_ == count_;
     hints.names_modules = count_ > 0 && name_modules_ == count_;
+    hints.names_directories = count_ > 0 && name_directories_ == count_;
     return hints;
   }
 
  private:
-  size_t count_ = 0, name_sources_ = 0, name_modules_ = 0;
+  size_t count_ = 0, name_sources_ = 0, name_modules_ = 0, name_directories_ = 0;
 };
 
 absl::StatusOr<std::string> TextOf(const JsonView& object, absl::string_view name) {
@@ -391,9 +396,10 @@ absl::StatusOr<Tools> ToolsOf(const JsonView& metadata) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, tools_view.Items());
   Tools tools;
   for (const JsonView& tool : items) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string vendor, TextOf(tool, "vendor"));
     SHOAL_ASSIGN_OR_RETURN(const std::string name, TextOf(tool, "name"));
     SHOAL_ASSIGN_OR_RETURN(const std::string version, TextOf(tool, "version"));
-    tools.Add(name, version);
+    tools.Add(vendor, name, version);
   }
   return tools;
 }
@@ -633,7 +639,7 @@ struct SpdxDocument {
     // "syft-1.0.0".
     const std::pair<absl::string_view, absl::string_view> tool =
         absl::StrSplit(absl::StripAsciiWhitespace(creator), absl::MaxSplits('-', 1));
-    tools.Add(tool.first, tool.second);
+    tools.Add("", tool.first, tool.second);
   }
   void AddRelation(absl::string_view from, absl::string_view type, absl::string_view to) {
     if (type == "DESCRIBES") described.emplace(to);
