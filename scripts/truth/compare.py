@@ -96,6 +96,7 @@ class Others:
 
 def same_version(ecosystem, text):
     """A form that two texts of one version have in common."""
+    text = text and text.strip()
     if ecosystem == "PyPI" and text:
         try:
             return str(readers.PypiVersion(text))
@@ -119,15 +120,17 @@ def of_verdicts(entry, found, possible, ours, sure):
     unclear = ours.statuses - {"vulnerable"}
     if worst in (judge.VULNERABLE, judge.UNSURE) and not ours.statuses:
         return Difference("clean", where)
+    if entry.any_of and most == judge.VULNERABLE and not ours.statuses:
+        return Difference("clean", where + ", and that may be another one's")
     if worst == judge.VULNERABLE and "vulnerable" not in ours.statuses and not entry.open:
         return Difference("unclear", f"verdict: {' | '.join(sorted(ours.notes))}: {where}")
     if most == judge.CLEAN and "vulnerable" in ours.statuses:
         return Difference("alarm", where)
-    if worst == judge.CLEAN and unclear and not entry.open and sure:
+    if worst == judge.CLEAN and unclear and not entry.open and sure and not (entry.any_of and most > judge.CLEAN):
         return Difference("unclear", f"verdict: {' | '.join(sorted(ours.notes))}: {where}")
     surely = {name for name, verdict in found.items() if verdict == judge.VULNERABLE}
     perhaps = {name for name, verdict in possible.items() if verdict >= judge.MAYBE}
-    if worst == judge.VULNERABLE and not entry.open and not ours.cut and (not surely <= ours.ids or not ours.ids <= perhaps):
+    if worst == judge.VULNERABLE and not entry.open and not ours.cut and not entry.any_of and (not surely <= ours.ids or not ours.ids <= perhaps):
         return Difference("ids", f"{where}: theirs {sorted(surely)}, ours {sorted(ours.ids)}")
     return None
 

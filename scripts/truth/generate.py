@@ -9,6 +9,7 @@ import dataclasses
 import json
 import random
 import string
+import urllib.parse
 
 # A part of the inputs is broken after it was made.
 BROKEN = 0.15
@@ -337,10 +338,18 @@ def strange(rng, text):
                text.replace("pkg:", one(rng, "PKG:", "pkg", "pkg:/", "")), text.replace("@", "", 1), text[:at])
 
 
+def name_in(url):
+    """The name in a package URL, as a component has it beside that."""
+    path = url.partition("#")[0].partition("?")[0]
+    at = path.rfind("@")
+    return urllib.parse.unquote((path[:at] if at > path.rfind("/") else path).rpartition("/")[2])
+
+
 def document(rng, urls):
     """A plain CycloneDX document of components with these package URLs."""
-    components = [{"type": "library", "name": f"c{i}", "bom-ref": f"c{i}", "purl": url} for i, url in enumerate(urls)]
-    return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"tools": [{"name": "syft", "version": "1.0.0"}]},
+    components = [{"type": "library", "name": name_in(url), "bom-ref": f"c{i}", "purl": url} for i, url in enumerate(urls)]
+    tool = one(rng, "syft", "syft", "reef")
+    return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"tools": [{"name": tool, "version": "1.0.0"}]},
                        "components": components}).encode()
 
 
@@ -368,6 +377,14 @@ def component(rng, package, depth=0):
         value["version"] = package[2]
     if kind in ("library", "application", "framework") and rng.random() < 0.95 or rng.random() < 0.3:
         value["purl"] = purl(rng, *package)
+        value["name"] = name_in(value["purl"])
+        if rng.random() < 0.1:
+            # What stands beside a package URL may have more of its path, and may be of another package.
+            value["group"] = package[1].rpartition("/")[0]
+        if rng.random() < 0.05:
+            value[one(rng, "name", "group")] = one(rng, *NAMES[package[0]])
+        if rng.random() < 0.05:
+            value["version"] = version(rng, package[0])
     if rng.random() < 0.2:
         value["description"] = one(rng, "purl: pkg:npm/lodash@0.0.1", "\"purl\":\"pkg:npm/a@1\"", "\u2028 x")
     if rng.random() < 0.1:
@@ -413,6 +430,10 @@ def cyclonedx_case(rng):
     return one(rng, "bom.json", "a.cdx.json", "sbom"), written(rng, value), records_about(rng, about)
 
 
+# Where syft says that it found a package; the last ones are bills of materials.
+PLACES = ["/var/lib/dpkg/status", "/var/lib/dpkg/status.d/a, /var/lib/dpkg/info/a.md5sums", "/opt/a.spdx.json", "/a, /usr/share/sbom/image.cdx"]
+
+
 def spdx_packages(rng):
     """What an SPDX document says, in either notation: packages with references, and which it describes."""
     packages = mixed(rng, 0, 5)
@@ -426,7 +447,9 @@ def spdx_packages(rng):
             references.insert(rng.randint(0, len(references)), ("SECURITY", "cpe23Type", "cpe:2.3:a:b:c:1:*:*:*:*:*:*:*"))
         if rng.random() < 0.05:
             references.append(("PACKAGE-MANAGER", one(rng, "npm", "maven-central"), "lodash@1.0.0"))
-        values.append({"id": f"SPDXRef-{i}", "name": package[1], "version": package[2], "references": references,
+        urls = [locator for _, kind, locator in references if kind == "purl"]
+        name = name_in(urls[0]) if urls and rng.random() < 0.8 else package[1]
+        values.append({"id": f"SPDXRef-{i}", "name": name, "version": package[2], "references": references,
                        "comment": one(rng, None, None, "a", "ExternalRef: PACKAGE-MANAGER purl pkg:npm/lodash@0.0.1",
                                       "x\nExternalRef: PACKAGE-MANAGER purl pkg:npm/lodash@0.0.1\ny\nPackageName: z")})
     described = [value["id"] for value in values if rng.random() < 0.2][:2]
@@ -445,6 +468,8 @@ def spdx_json_case(rng):
         package = {"SPDXID": item["id"], "name": item["name"], "downloadLocation": "NOASSERTION", "filesAnalyzed": False}
         if rng.random() < 0.9:
             package["versionInfo"] = item["version"]
+        if rng.random() < 0.5:
+            package["sourceInfo"] = "acquired package info from DPKG DB: " + one(rng, *PLACES)
         if item["references"] or rng.random() < 0.5:
             package["externalRefs"] = [
                 {"referenceCategory": category if rng.random() < 0.7 else category.replace("-", "_"),
@@ -484,6 +509,8 @@ def spdx_tag_case(rng):
         lines.append(f"PackageName:{gap()}{item['name']}")
         fields = [[f"SPDXID:{gap()}{item['id']}"], [f"PackageVersion:{gap()}{item['version']}"],
                   ["PackageDownloadLocation: NOASSERTION"], ["FilesAnalyzed: false"]]
+        if rng.random() < 0.5:
+            fields.append(["PackageSourceInfo: acquired package info from DPKG DB: " + one(rng, *PLACES)])
         for category, kind, locator in item["references"]:
             fields.append([f"ExternalRef:{gap()}{category} {kind} {locator}"])
             if rng.random() < 0.1:
@@ -646,7 +673,11 @@ def poetry_case(rng):
     values = []
     for _, name, text in packages:
         value = {"name": spelled(rng, "PyPI", name), "version": text, "description": one(rng, "", "a [[package]]", "name = \"x\"", "a\nb # c"),
-                 "optional": False, "python-versions": ">=3.8", "files": [{"file": "a.whl", "hash": "sha256:ab"}]}
+                 "optional": False, "python-versions": ">=3.8",
+                 "files": [{"file": one(rng, "a.whl", f"{name.replace('-', '_')}-{text.replace('-', '_')}-py3-none-any.whl", f"{name}-{text}.tar.gz"),
+                            "hash": "sha256:ab"}]}
+        if rng.random() < 0.02:
+            value["files"][0]["file"] = f"{one(rng, *NAMES['PyPI'])}-{pep440(rng, odd=False)}-py3-none-any.whl"
         if rng.random() < 0.2:
             value["dependencies"] = {one(rng, "barge", "tide-glass"): one(rng, "*", ">=1", {"version": ">=1", "optional": True})}
         if rng.random() < 0.2:
@@ -702,6 +733,32 @@ def npm_source(rng, name, text):
     return f"https://registry.npmjs.org/{name}/-/{name.rpartition('/')[2]}-{text}.tgz"
 
 
+def legacy(rng, places):
+    """`dependencies` of version 2, which say the same as `packages`, now and then not quite."""
+    result = {}
+    for place, entry in places.items():
+        ways = place.split("node_modules/")
+        if ways[0] or len(ways) < 2:
+            continue
+        under = result
+        for way in ways[1:-1]:
+            # A package below another one comes after it.
+            under = under.setdefault(way.rstrip("/"), {}).setdefault("dependencies", {})
+        name = ways[-1]
+        written = under.setdefault(name, {})
+        if entry.get("link"):
+            written["version"] = "file:" + entry["resolved"]
+        elif "name" in entry and entry["name"] != name:
+            written["version"] = f"npm:{entry['name']}@{entry['version']}"
+        else:
+            written["version"] = entry.get("version", str(entry.get("resolved")))
+        if rng.random() < 0.02:
+            written["version"] = semver(rng)
+    if result and rng.random() < 0.05:
+        result[one(rng, *NAMES["npm"])] = {"version": semver(rng)}
+    return result
+
+
 def package_lock_case(rng):
     packages = packages_of(rng, "npm", 0, 6)
     form = one(rng, 1, 2, 3, 3)
@@ -721,6 +778,7 @@ def package_lock_case(rng):
             how = rng.random()
             if how < 0.1:
                 entry["name"] = one(rng, *NAMES["npm"])
+                entry["resolved"] = npm_source(rng, entry["name"], text)
             elif how < 0.15:
                 entry.pop("version")
                 entry["resolved"] = "git+ssh://git@example.org/a.git#" + "a" * 40
@@ -729,6 +787,8 @@ def package_lock_case(rng):
                 places[entry["resolved"]] = {"name": name, "version": text}
             elif how < 0.25:
                 entry["resolved"] = one(rng, "file:a.tgz", "https://example.org/a.tgz", True)
+            elif how < 0.27:
+                entry["resolved"] = npm_source(rng, one(rng, *NAMES["npm"]), one(rng, text, semver(rng)))
             if rng.random() < 0.3:
                 entry[one(rng, "dev", "optional", "peer", "inBundle", "devOptional")] = True
             if rng.random() < 0.1:
@@ -742,7 +802,8 @@ def package_lock_case(rng):
                 entry = {"version": text, "resolved": npm_source(rng, name, text), "integrity": "sha512-aa=="}
                 how = rng.random()
                 if how < 0.1:
-                    entry["version"] = f"npm:{one(rng, *NAMES['npm'])}@{text}"
+                    real = one(rng, *NAMES["npm"])
+                    entry.update(version=f"npm:{real}@{text}", resolved=npm_source(rng, real, text))
                 elif how < 0.15:
                     entry = {"version": one(rng, "git+ssh://git@example.org/a.git#" + "a" * 40, "github:a/b#abc", "https://example.org/a.tgz",
                                             "file:../a", "file:a.tgz")}
@@ -756,7 +817,7 @@ def package_lock_case(rng):
             return result
 
         # Version 2 says the same twice; who reads `packages` does not read this.
-        value["dependencies"] = tree(packages) if form == 1 else {}
+        value["dependencies"] = tree(packages) if form == 1 else legacy(rng, value["packages"])
     return one(rng, "package-lock.json", "npm-shrinkwrap.json"), written(rng, value), records_about(rng, packages)
 
 

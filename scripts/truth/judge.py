@@ -79,7 +79,8 @@ def in_range(orders, ecosystem, text, events):
     def order_of(a, b):
         """Of events by version; "0" is introduced before every one."""
         first, second = (event == ("introduced", "0") for event in (a, b))
-        return second - first if first or second else compare(a[1], b[1])
+        # Between two bounds a local label counts.
+        return second - first if first or second else compare(a[1], b[1]) or -compare(b[1], a[1])
 
     def evaluated(text, ranks):
         vulnerable = False

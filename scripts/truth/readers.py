@@ -39,6 +39,8 @@ class Entry:
     # (name, version).
     open: bool = False
     others: tuple = ()
+    # Whether one of the others that is vulnerable must leave it unclear.
+    any_of: bool = False
 
 
 @dataclasses.dataclass
@@ -69,20 +71,70 @@ def of_source(text):
     return re.sub(r"\+b\d+$", "", text) if text else text
 
 
-def of_purl(url, truth):
-    """Adds what a packageurl.PackageURL names."""
+# These tools write modules of Go alone, and no packages in them.
+MODULE_TOOLS = ("syft", "trivy", "cdxgen")
+
+
+def modules_around(path, text):
+    """The modules that may have the package `path` of Go in them: what stands before a slash in it, where the import path's
+    major version and what hosts have before their modules allow it."""
+    host, *parts = path.split("/")
+    if "." not in host:
+        return []
+    major = (text or "").removeprefix("v").partition(".")[0]
+    first = {"github.com": 3, "gitlab.com": 3, "bitbucket.org": 3}.get(host.lower(), 1)
+    if path.lower().startswith("golang.org/x/"):
+        first = 3
+    places = [host, *parts]
+
+    def named(count):
+        found = re.fullmatch(r"(?:.*\.)?v([0-9]+)" if host == "gopkg.in" else r"v([0-9]+)", places[count - 1])
+        return found and found[1]
+
+    # Where the path has the version's major version, the module ends there or later.
+    ends = [count for count in range(first, len(places) + 1) if named(count) == major]
+    return ["/".join(places[:count]) for count in range(max([first, *ends]), len(places)) if named(count) in (None, major)]
+
+
+def contradicts(group, name, text, url):
+    """Whether what stands beside a package URL is surely not of the package that it names."""
+    if url.type not in ECOSYSTEMS and url.type != "deb" or (url.type == "golang" and url.name in ("std", "stdlib", "toolchain")):
+        return False
+    ends = [re.sub("[^a-z0-9]", "", (one or "").lower().rpartition("/")[2].partition(":")[0]) for one in (name, url.name, url.subpath)]
+    if ends[0] and ends[0] not in ends[1:] and not url.subpath:
+        return True
+    if group and url.type == "npm" and url.namespace and not url.subpath and "/" not in name and group.lower().strip("@") != url.namespace.lower().strip("@"):
+        return True
+    if not text or not url.version or url.qualifiers.get("epoch"):
+        return False
+    if url.type == "pypi":
+        try:
+            return PypiVersion(text) != PypiVersion(url.version)
+        except InvalidVersion:
+            return False
+    plain = [one.removeprefix("v").partition("+")[0] for one in (text, url.version)]
+    return url.type != "deb" and plain[0] != plain[1]
+
+
+def of_purl(url, truth, modules=True):
+    """Adds what a packageurl.PackageURL names. `modules`: those of Go are modules."""
     space = url.namespace or ""
     name = f"{space}/{url.name}" if space and url.type != "pypi" and url.type != "cargo" else url.name
+    if url.type == "golang" and name in ("std", "stdlib", "toolchain"):
+        # Advisories write a release candidate of Go itself so.
+        truth.entries.append(Entry("Go", name, url.version and re.sub(r"-(rc|beta)([0-9]+)$", r"-\1.\2", url.version)))
+        return
+    if url.type == "golang" and not url.subpath and not modules and url.qualifiers.get("type") != "module":
+        others = tuple((one, url.version) for one in modules_around(name, url.version))
+        if others:
+            truth.entries.append(Entry("Go", name, url.version, others=others, any_of=True))
+            return
     if url.type == "golang" and url.subpath:
         # Some tools write the end of a module's path so, and others a package's place in the module.
         truth.entries.append(Entry("Go", f"{name}/{url.subpath}", url.version, open=True, others=((name, url.version),)))
         return
     if url.type in ECOSYSTEMS:
-        version = url.version
-        if url.type == "golang" and name in ("std", "stdlib", "toolchain") and version:
-            # Advisories write a release candidate of Go itself so.
-            version = re.sub(r"-(rc|beta)([0-9]+)$", r"-\1.\2", version)
-        truth.entries.append(Entry(ECOSYSTEMS[url.type], name, version))
+        truth.entries.append(Entry(ECOSYSTEMS[url.type], name, url.version))
         return
     distro = url.qualifiers.get("distro", "")
     family, _, release = distro.partition("-")
@@ -110,8 +162,11 @@ def parsed_purl(text):
 
 def read_purl(case):
     truth = Truth()
-    for component in json.loads(case.content)["components"]:
-        of_purl(parsed_purl(component["purl"]), truth)
+    bill = json.loads(case.content)
+    # An input that is made smaller may lack its tool.
+    modules = [tool["name"] in MODULE_TOOLS for tool in bill["metadata"].get("tools", [])] == [True]
+    for component in bill["components"]:
+        of_purl(parsed_purl(component["purl"]), truth, modules)
     return truth
 
 
@@ -136,9 +191,16 @@ def read_cyclonedx(case):
         raise Refused(f"{type(error).__name__}: {error}") from error
     truth = Truth()
 
+    tools = [tool.name for tool in (*bom.metadata.tools.tools, *bom.metadata.tools.components)]
+    modules = bool(tools) and all((name or "").lower() in MODULE_TOOLS for name in tools)
+
     def visit(component, main=False):
         if component.purl is not None:
-            of_purl(component.purl, truth)
+            before = len(truth.unknown)
+            of_purl(component.purl, truth, modules)
+            # What is unknown is said once.
+            if len(truth.unknown) == before and contradicts(component.group, component.name or "", component.version, component.purl):
+                truth.unknown.append(f"{component.name} {component.version}: {component.purl}")
         elif not main and component.type.value not in NO_PACKAGES:
             truth.unknown.append(component.name)
         for inner in component.components or []:
@@ -159,14 +221,26 @@ def of_spdx(document):
     described |= {relation.spdx_element_id for relation in document.relationships
                   if relation.relationship_type == RelationshipType.DESCRIBED_BY}
     truth = Truth()
+    tools = [creator.name for creator in document.creation_info.creators if creator.actor_type.name == "TOOL"]
+    of_modules = bool(tools) and all(name.partition("-")[0].lower() in MODULE_TOOLS for name in tools)
     for package in document.packages:
+        # What syft takes from another bill stands here as it stands there.
+        modules = of_modules and not re.search(r"\.(spdx|cdx)\b", package.source_info or "")
         urls = [reference.locator.strip() for reference in package.external_references
                 if reference.reference_type.strip().rpartition("/")[2].lower() == "purl"]
+        surely = []
         for text in urls:
             try:
-                of_purl(parsed_purl(text), truth)
+                before = len(truth.unknown)
+                of_purl(parsed_purl(text), truth, modules)
+                # What is unknown is said once.
+                surely.append(len(truth.unknown) == before and
+                              contradicts("", package.name, package.version if isinstance(package.version, str) else "", parsed_purl(text)))
             except Refused:
+                surely.append(False)
                 truth.unknown.append(text)
+        if surely and all(surely):
+            truth.unknown.append(f"{package.name} {package.version}: {urls}")
         if not urls and package.spdx_id not in described:
             truth.unknown.append(package.name)
     return truth

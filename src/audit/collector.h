@@ -3,6 +3,7 @@
 #ifndef SHOAL_SRC_AUDIT_COLLECTOR_H_
 #define SHOAL_SRC_AUDIT_COLLECTOR_H_
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -77,6 +78,9 @@ bool IsBillName(absl::string_view name);
 absl::string_view BaseName(absl::string_view path);
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
                                Inventory& inventory);
+
+// RFC 3986. Nothing for a cut-off or wrong escape.
+std::optional<std::string> PercentDecoded(absl::string_view text);
 
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector);
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector);

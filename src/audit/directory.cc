@@ -17,6 +17,7 @@
 #include "src/audit/collector.h"
 #include "src/base/status_macros.h"
 #include "src/storage/file.h"
+#include "src/storage/paths.h"
 
 namespace shoal::audit {
 namespace {
@@ -187,10 +188,6 @@ bool IsAbsent(const std::error_code& error) {
   return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
 }
 
-bool IsWithin(const fs::path& path, const fs::path& root) {
-  return std::ranges::mismatch(root, path).in1 == root.end();
-}
-
 // What one directory has, each list sorted.
 struct Listing {
   struct Unread {
@@ -351,7 +348,9 @@ class DirectoryReader {
   bool IsCargoMember(const fs::path& manifest) const {
     for (fs::path at = manifest.parent_path(); at.has_relative_path(); at = at.parent_path()) {
       const auto names = cargo_.find(at.string());
+      std::error_code error;
       if (names == cargo_.end()) continue;
+      if (!fs::is_regular_file(manifest, error)) return false;
       const absl::StatusOr<std::string> content = ReadFile(manifest.string(), kMaxFileBytes);
       if (!content.ok()) return false;
       return names->second.contains(NameOfCargoMember(*content));

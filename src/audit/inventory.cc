@@ -239,7 +239,8 @@ absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
     const absl::string_view relation = TakeRelation(clause);
     clause = absl::StripLeadingAsciiWhitespace(clause);
     // pip refuses what is anything else, such as a second requirement on the line.
-    if (relation.empty() || clause.empty() ||
+    const bool is_any_text = relation == "===";
+    if (relation.empty() || clause.empty() || (!is_any_text && absl::StrContains(clause, "#")) ||
         clause.find_first_of(" \t()[]=<>~\"'") != absl::string_view::npos) {
       return collector.Skip(line, kNoRequirement);
     }
@@ -385,7 +386,7 @@ absl::Status ParsePythonMetadata(absl::string_view content, Collector& collector
     const size_t colon = line.find(':');
     const absl::string_view field = line.substr(0, colon);
     if (colon == 0 || colon == absl::string_view::npos ||
-        field.find_first_of(" \t") != absl::string_view::npos) {
+        !std::ranges::all_of(field, absl::ascii_isgraph)) {
       return collector.Wrong(number, "is no field of a header");
     }
     // Readers differ about which of two counts.

@@ -112,6 +112,7 @@ struct PackageUrl {
   // Of a Debian package: the qualifiers `distro`, `upstream`, its source package, and `epoch`,
   // which stands before the version.
   std::string distro, upstream, epoch;
+  std::string kind;  // the qualifier `type`: "module", of Go
   // Without slashes at its ends.
   std::string subpath;
 };

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -241,6 +242,15 @@ TEST(InventoryTest, Requirements) {
               StatusIs(absl::StatusCode::kInvalidArgument, "requirements.txt:2: "));
 }
 
+// Behind a number sign without a blank before it pip takes the rest for a part of the version.
+TEST(InventoryTest, ANumberSignInAVersionIsNoComment) {
+  for (const char* line : {"a==1.0#z", "a==1.0,<99,>0#z", "a===1.0,!=2#z"}) {
+    EXPECT_EQ(Parse("requirements.txt", line),
+              Lines{absl::StrCat("! ", line, ": is no requirement that is understood")});
+  }
+  EXPECT_EQ(Parse("requirements.txt", "a==1.0 #z"), Lines{"PyPI a 1.0"});
+}
+
 TEST(InventoryTest, PythonMetadata) {
   EXPECT_EQ(Parse("x.dist-info/METADATA",
                   "Metadata-Version: 2.1\nName: Jinja2\nVersion: 2.11.2\n\nName: no\nVersion: 9\n"),
@@ -254,22 +264,12 @@ TEST(InventoryTest, PythonMetadata) {
               StatusIs(absl::StatusCode::kInvalidArgument, "no Name or no Version"));
   EXPECT_THAT(Error("METADATA", "Name: x\nLicen MIT\nVersion: 1\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: is no field"));
+  EXPECT_THAT(Error("METADATA", "Name: x\nLi\xc3\xa9: MIT\nVersion: 1\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: is no field"));
   EXPECT_THAT(Error("METADATA", "Name: x\nVersion: 1\rVersion: 2\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, "METADATA:2: has a control"));
   EXPECT_THAT(Error("METADATA", "Name: x\nVersion: 1.2"),
               StatusIs(absl::StatusCode::kInvalidArgument, "ends within a line"));
-}
-
-// npm's strategy "linked" has packages behind links.
-TEST(InventoryTest, ALinkLeadsToWhatIsRead) {
-  EXPECT_EQ(Parse("package-lock.json", R"({"packages":{
-      "node_modules/lodash":{"link":true,
-          "resolved":"node_modules/.store/lodash@4.17.20-a/node_modules/lodash"},
-      "node_modules/.store/lodash@4.17.20-a/node_modules/lodash":{"version":"4.17.20"}}})"),
-            (Lines{"npm lodash 4.17.20", "own 1"}));
-  EXPECT_EQ(
-      Parse("package-lock.json", R"({"packages":{"node_modules/a":{"link":true,"resolved":"b"}}})"),
-      (Lines{"! node_modules/a: is a link to what the file does not name"}));
 }
 
 TEST(InventoryTest, PoetryLock) {
@@ -424,20 +424,11 @@ TEST(InventoryTest, PackageLock) {
       "node_modules/@x/y":{"version":"1.0.0"},
       "node_modules/@x/y/node_modules/lodash":{"version":"3.0.0"},
       "node_modules/alias":{"name":"@z/real","version":"2.0.0"},
-      "node_modules/forked":{"resolved":"git+ssh://git@h/x.git#abc"}},
-      "dependencies":{"ignored":{"version":"1.0.0"}}})")),
+      "node_modules/forked":{"resolved":"git+ssh://git@h/x.git#abc"}}})")),
               (Lines{"npm lodash 4.17.20", "npm @x/y 1.0.0", "npm lodash 3.0.0",
                      "npm @z/real 2.0.0", "npm forked ", "own 3"}))
         << version;
   }
-  // install-strategy=linked: what a link leads to is installed, and not the project's.
-  EXPECT_EQ(Parse("package-lock.json", R"({"lockfileVersion":3,"packages":{
-      "node_modules/lodash":{"link":true,
-        "resolved":"node_modules/.store/lodash@4.17.20-abc/node_modules/lodash"},
-      "node_modules/.store/lodash@4.17.20-abc/node_modules/lodash":{"version":"4.17.20"},
-      "node_modules/a":{"link":true,"resolved":"node_modules/.store/a@1-b/node_modules/a"}}})"),
-            (Lines{"npm lodash 4.17.20",
-                   "! node_modules/a: is a link to what the file does not name", "own 1"}));
   // `packages` without a package of others.
   for (const char* packages : {"{}", R"({"":{"name":"own"}})", "null"}) {
     const Lines lines = Parse("package-lock.json",
@@ -460,6 +451,156 @@ TEST(InventoryTest, PackageLock) {
               StatusIs(absl::StatusCode::kInvalidArgument, "not JSON"));
 }
 
+// npm's strategy "linked" has packages behind links.
+TEST(InventoryTest, ALinkLeadsToWhatIsRead) {
+  EXPECT_EQ(Parse("package-lock.json", R"({"packages":{
+      "node_modules/lodash":{"link":true,
+          "resolved":"node_modules/.store/lodash@4.17.20-a/node_modules/lodash"},
+      "node_modules/.store/lodash@4.17.20-a/node_modules/lodash":{"version":"4.17.20"}}})"),
+            (Lines{"npm lodash 4.17.20", "own 1"}));
+  EXPECT_EQ(
+      Parse("package-lock.json", R"({"packages":{"node_modules/a":{"link":true,"resolved":"b"}}})"),
+      (Lines{"! node_modules/a: is a link to what the file does not name"}));
+}
+
+// Version 2 of npm's format says the same twice, for two readers: which of them is used nobody
+// knows.
+TEST(InventoryTest, BothListsOfAPackageLockSayTheSame) {
+  const auto parse = [](absl::string_view dependencies) {
+    return Parse("package-lock.json", absl::StrCat(R"({"lockfileVersion":2,"packages":{"":{},
+        "node_modules/a":{"version":"1.0.0"},"node_modules/a/node_modules/b":{"version":"2.0.0"},
+        "node_modules/alias":{"name":"real","version":"3.0.0"},
+        "node_modules/web":{"version":"6.0.0","resolved":"https://h/web/-/web-6.0.0.tgz"},
+        "node_modules/git":{"version":"4.0.0","resolved":"git+ssh://git@h/x.git#abc"},
+        "node_modules/mine":{"resolved":"packages/mine","link":true},"packages/mine":{},
+        "packages/mine/node_modules/c":{"version":"5.0.0"}},"dependencies":{)",
+                                                   dependencies, "}}"));
+  };
+  const Lines all = {"npm a 1.0.0",   "npm b 2.0.0", "npm real 3.0.0", "npm web 6.0.0",
+                     "npm git 4.0.0", "npm c 5.0.0", "own 3"};
+  const auto with = [&](absl::string_view line) {
+    Lines lines = all;
+    lines.insert(lines.end() - 1, std::string(line));
+    return lines;
+  };
+  EXPECT_EQ(parse(""), all);
+  EXPECT_EQ(parse(R"("a":{"version":"1.0.0","dependencies":{"b":{"version":"2.0.0"}}},
+                     "alias":{"version":"npm:real@3.0.0"},
+                     "git":{"version":"git+ssh://git@h/x.git#abc","from":"git@h/x.git"},
+                     "web":{"version":"https://h/web/-/web-6.0.0.tgz"},
+                     "mine":{"version":"file:packages/mine","dependencies":{
+                       "c":{"version":"5.0.0"}}})"),
+            all);
+  const std::string lacks = "is in `dependencies`, and not in `packages`",
+                    other = "is another package in `dependencies`: ";
+  for (const auto& [dependencies, line] : std::vector<std::pair<std::string, std::string>>{
+           {R"("lodash":{"version":"4.17.20"})", "! node_modules/lodash: " + lacks},
+           {R"("b":{"version":"2.0.0"})", "! node_modules/b: " + lacks},
+           {R"("a":{"version":"1.0.0","dependencies":{"d":{"version":"2.0.0"}}})",
+            "! node_modules/a/node_modules/d: " + lacks},
+           {R"("mine":{"version":"file:packages/mine","dependencies":{"d":{"version":"5.0.0"}}})",
+            "! packages/mine/node_modules/d: " + lacks},
+           {R"("a":{"version":"1.0.1"})", "! node_modules/a: " + other + "a 1.0.1"},
+           {R"("a":{"version":"npm:d@1.0.0"})", "! node_modules/a: " + other + "d 1.0.0"},
+           {R"("alias":{"version":"3.0.0"})", "! node_modules/alias: " + other + "alias 3.0.0"},
+           {R"("web":{"version":"https://h/web/-/web-5.0.0.tgz"})",
+            "! node_modules/web: " + other + "web https://h/web/-/web-5.0.0.tgz"},
+           {R"("mine":{"version":"1.0.0"})", "! node_modules/mine: " + other + "mine 1.0.0"}}) {
+    EXPECT_EQ(parse(dependencies), with(line)) << dependencies;
+  }
+}
+
+// An archive's address has the package's name and version, and may contradict the entry.
+TEST(InventoryTest, ALockedPackageIsThatOfItsAddress) {
+  struct Case {
+    std::string name, version, address;
+    bool agrees;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"lodash", "4.17.20", "https://registry.npmjs.org/lodash/-/lodash-4.17.20.tgz", true},
+           {"lodash", "4.17.21", "https://registry.npmjs.org/lodash/-/lodash-4.17.20.tgz", false},
+           {"lodash", "4.17.21", "https://registry.npmjs.org/lodash/-/lodash-4.17.20.tgz#abc",
+            false},
+           {"lodash", "4.17.20", "https://registry.npmjs.org/underscore/-/underscore-4.17.20.tgz",
+            false},
+           {"lodash", "4.17.20", "https://registry.npmjs.org/lodash/-/underscore-4.17.20.tgz",
+            false},
+           {"@a/b", "1.0.0", "https://registry.npmjs.org/@a/b/-/b-1.0.0.tgz", true},
+           {"@a/b", "1.0.0", "https://registry.npmjs.org/@a%2fb/-/b-1.0.0.tgz", true},
+           {"@a/b", "1.0.0", "https://registry.npmjs.org/%40a%2Fb/-/b-1.0.0.tgz", true},
+           {"@a/b", "1.0.0", "https://registry.npmjs.org/@c/b/-/b-1.0.0.tgz", false},
+           {"@a/b", "1.0.0", "https://registry.npmjs.org/b/-/b-1.0.0.tgz", false},
+           {"b", "1.0.0", "https://registry.npmjs.org/@a/b/-/b-1.0.0.tgz", false},
+           {"JSONStream", "1.3.5", "https://registry.npmjs.org/JSONStream/-/jsonstream-1.3.5.tgz",
+            true},
+           // Mirrors, and registries of companies.
+           {"a", "1.0.0-rc.1", "https://h/artifactory/api/npm/npm/a/-/a-1.0.0-rc.1.tgz", true},
+           {"@a/b", "1.0.0", "https://g/api/v4/projects/1/packages/npm/@a/b/-/@a/b-1.0.0.tgz",
+            true},
+           {"@a/b", "1.0.0", "https://h/api/packages/x/npm/@a/b/-/1.0.0/b-1.0.0.tgz", true},
+           {"@a/b", "1.0.0", "https://npm.pkg.github.com/download/@a/b/1.0.0/0123abcd", true},
+           {"a", "1.0.0", "https://r.example.org/a/download/a-1.0.0.tgz?cache=0&sync=1", true},
+           {"a", "1.0.0", "https://r.example.org/a/download/a-1.0.1.tgz?cache=0&sync=1", false},
+           {"a", "1.0.0", "https://r.example.org/a/-/9f8e7d.tgz", true},
+           {"a", "1.0.0", "https://codeload.github.com/x/a/tar.gz/v9.9.9", true},
+           {"a", "1.0.0", "git+ssh://git@github.com/x/a.git#0123", true},
+           {"a", "1.0.0", "file:vendor/a-2.0.0.tgz", true}}) {
+    const std::string line =
+        absl::StrCat("npm ", c.name, " ", c.version, c.agrees ? "" : " (doubtful)");
+    EXPECT_EQ(Parse("package-lock.json",
+                    absl::StrCat(R"({"lockfileVersion":3,"packages":{"node_modules/)", c.name,
+                                 R"(":{"version":")", c.version, R"(","resolved":")", c.address,
+                                 R"("}}})")),
+              Lines{line})
+        << c.address;
+    EXPECT_EQ(Parse("package-lock.json", absl::StrCat(R"({"lockfileVersion":1,"dependencies":{")",
+                                                      c.name, R"(":{"version":")", c.version,
+                                                      R"(","resolved":")", c.address, R"("}}})")),
+              Lines{line})
+        << c.address;
+  }
+  // An alias that is declared is the other package.
+  const std::string real = "https://registry.npmjs.org/lodash/-/lodash-4.17.20.tgz";
+  EXPECT_EQ(
+      Parse("package-lock.json", absl::StrCat(R"({"packages":{"node_modules/a":{"name":"lodash",
+                      "version":"4.17.20","resolved":")",
+                                              real, R"("}}})")),
+      Lines{"npm lodash 4.17.20"});
+  EXPECT_EQ(Parse("package-lock.json",
+                  absl::StrCat(R"({"dependencies":{"a":{"version":"npm:lodash@4.17.20",
+                      "resolved":")",
+                               real, R"("}}})")),
+            Lines{"npm lodash 4.17.20"});
+  EXPECT_EQ(
+      Parse("package-lock.json", absl::StrCat(R"({"packages":{"node_modules/a":{"version":"4.17.20",
+                      "resolved":")",
+                                              real, R"("}}})")),
+      Lines{"npm a 4.17.20 (doubtful)"});
+  // The same of the files that Poetry names.
+  for (const auto& [file, agrees] : std::vector<std::pair<std::string, bool>>{
+           {"Zope.Interface-3.1.8-py3-none-any.whl", true},
+           {"zope_interface-3.1.8-1-cp311-cp311-linux_x86_64.whl", true},
+           {"zope_interface-3.1.7-py3-none-any.whl", false},
+           {"django-3.1.8-py3-none-any.whl", false},
+           {"zope.interface-3.1.8.tar.gz", true},
+           {"zope-interface-3.1.7.tar.gz", false},
+           {"zope.interface-3.1.8.win-amd64-py2.7.exe", true},
+           {"a.whl", true}}) {
+    const std::string line = absl::StrCat("PyPI zope-interface 3.1.8", agrees ? "" : " (doubtful)");
+    EXPECT_EQ(Parse("poetry.lock", absl::StrCat("[[package]]\nname = 'zope-interface'\nversion = "
+                                                "'3.1.8'\nfiles = [{file = '",
+                                                file, "', hash = 'sha256:ab'}]\n[metadata]")),
+              Lines{line})
+        << file;
+    EXPECT_EQ(Parse("poetry.lock",
+                    absl::StrCat("[[package]]\nname = 'zope-interface'\nversion = '3.1.8'\n"
+                                 "[package.source]\ntype = 'url'\nurl = 'https://h/x/",
+                                 file, "#sha256=ab'\n[metadata]")),
+              Lines{line})
+        << file;
+  }
+}
+
 TEST(InventoryTest, GoSum) {
   EXPECT_EQ(Parse("go.sum",
                   "github.com/a/b v1.2.3 h1:abc=\ngithub.com/a/b v1.2.3/go.mod h1:def=\n"
@@ -480,9 +621,9 @@ TEST(InventoryTest, CycloneDx) {
       Parse("bom", R"({"bomFormat":"CycloneDX","specVersion":"1.5",
       "metadata":{"component":{"type":"application","name":"own"}},"components":[
       {"type":"library","name":"core","purl":"pkg:npm/%40angular/core@12.0.0","components":[
-        {"type":"library","name":"inner","purl":"pkg:cargo/http@0.1.19"}]},
-      {"type":"library","name":"x","purl":"pkg:golang/github.com/a/b@v1.2.3"},
-      {"type":"library","name":"d","purl":"pkg:pypi/Django@3.2.1?extension=whl"},
+        {"type":"library","name":"http","purl":"pkg:cargo/http@0.1.19"}]},
+      {"type":"library","name":"b","purl":"pkg:golang/github.com/a/b@v1.2.3"},
+      {"type":"library","name":"django","purl":"pkg:pypi/Django@3.2.1?extension=whl"},
       {"type":"library","name":"libssl3",
        "purl":"pkg:deb/debian/libssl3@3.0.15-1~deb12u1?upstream=openssl&distro=debian-12"},
       {"type":"library","name":"bash",
@@ -622,7 +763,7 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
                             {"name":"syft:metadata:source","value":"bash"}])"),
             two);
   EXPECT_EQ(
-      Parse("bom", R"({"bomFormat":"CycloneDX","components":[{"name":"libssl3",
+      Parse("bom", R"({"bomFormat":"CycloneDX","components":[{"name":"l",
       "purl":"pkg:deb/debian/l@3?distro=debian-12&upstream=bash","properties":[
         {"name":"syft:metadata:source","value":"openssl"}]}]})"),
       (Lines{"! pkg:deb/debian/l@3?distro=debian-12&upstream=bash: has two source packages"}));
@@ -651,6 +792,163 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
             "purl","referenceLocator":"pkg:deb/debian/libssl3@3.0-1?distro=debian-12"}]}]})")),
         lines);
   }
+  // What syft took from another bill is as it stands there, and its place says so.
+  for (const auto& [place, is_known] : std::vector<std::pair<std::string, bool>>{
+           {"/var/lib/dpkg/status", true},
+           {"var/lib/dpkg/status.d/bom-tool, /var/lib/dpkg/info/x.md5sums", true},
+           {"", true},
+           {"/opt/app.spdx.json", false},
+           {"/var/lib/dpkg/status, /usr/share/sbom/image.cdx", false},
+           {"/opt/appbom.xml", false},
+           {"/opt/bom", false},
+           {"C:\\\\x\\\\sbom", false},
+           {"/opt/x.syft.json", false}}) {
+    const Lines lines = is_known ? Lines{"Debian:12 libssl3 3.0-1"} : doubtful;
+    EXPECT_EQ(Parse("sbom.spdx.json",
+                    absl::StrCat(R"({"spdxVersion":"SPDX-2.3","creationInfo":{"creators":
+            ["Tool: syft-1.0.0"]},"packages":[{"name":"libssl3","sourceInfo":
+            "acquired package info from DPKG DB: )",
+                                 place, R"(","externalRefs":[{"referenceType":"purl",
+            "referenceLocator":"pkg:deb/debian/libssl3@3.0-1?distro=debian-12"}]}]})")),
+              lines)
+        << place;
+    EXPECT_EQ(Parse("sbom",
+                    absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Tool: syft-1.0.0\n"
+                                 "PackageName: libssl3\nPackageSourceInfo: <text>acquired package "
+                                 "info from DPKG DB: ",
+                                 absl::StrReplaceAll(place, {{"\\\\", "\\"}}),
+                                 "</text>\nExternalRef: PACKAGE-MANAGER purl "
+                                 "pkg:deb/debian/libssl3@3.0-1?distro=debian-12\n")),
+              lines)
+        << place;
+  }
+}
+
+// A package URL and what its component says beside it are one package.
+TEST(InventoryTest, AComponentIsThatOfItsPackageUrl) {
+  struct Case {
+    std::string group, name, version, url;
+    bool agrees;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"", "lodash", "4.17.20", "pkg:npm/lodash@4.17.20", true},
+           {"", "lodash", "4.17.20", "pkg:npm/lodash@4.17.21", false},
+           {"", "lodash", "", "pkg:npm/lodash@4.17.21", true},
+           {"", "underscore", "4.17.20", "pkg:npm/lodash@4.17.20", false},
+           {"@angular", "core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", true},
+           {"angular", "core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", true},
+           {"@angular", "@angular/core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", true},
+           {"", "@angular/core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", true},
+           {"", "core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", true},
+           {"@other", "core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", false},
+           {"@angular", "core", "1.0.0", "pkg:npm/core@1.0.0", false},
+           {"", "JSONStream", "1.0.0", "pkg:npm/jsonstream@1.0.0", true},
+           {"", "npm:lodash", "4.17.20", "pkg:npm/lodash@4.17.20", true},
+           {"golang.org/x", "text", "v0.3.6", "pkg:golang/golang.org/x/text@v0.3.6", true},
+           {"", "golang.org/x/text", "0.3.6", "pkg:golang/golang.org/x/text@v0.3.6", true},
+           {"golang.org/x", "text", "v0.3.6", "pkg:golang/golang/text@v0.3.6", false},
+           {"", "golang.org/x/text", "v0.3.6", "pkg:golang/text@v0.3.6", false},
+           {"", "h.org/a/b", "v0.3.6", "pkg:golang/h.org/a@v0.3.6?type=module#b", true},
+           {"", "std", "go1.21.0", "pkg:golang/stdlib@1.21.0", true},
+           {"", "stdlib", "v1.21.1", "pkg:golang/stdlib@1.21.0", false},
+           {"", "Zope.Interface", "1.0", "pkg:pypi/zope-interface@1.0.0", true},
+           {"Django Software", "django", "3.1.8", "pkg:pypi/django@3.1.8", true},
+           {"", "django", "3.1.8", "pkg:pypi/django@3.1.7", false},
+           {"", "serde_json", "1.0.0", "pkg:cargo/serde-json@1.0.0", true},
+           {"", "main", "1.0.0", "pkg:cargo/serde-json@1.0.0#src/main.rs", true},
+           {"debian", "libssl3", "1:3.0-1", "pkg:deb/debian/libssl3@3.0-1?epoch=1", true},
+           {"", "libssl3:amd64", "1:3.0-1", "pkg:deb/debian/libssl3@1%3A3.0-1", true},
+           {"", "libssl3", "3.0-2", "pkg:deb/debian/libssl3@3.0-1", false},
+           {"", "libssl1", "3.0-1", "pkg:deb/debian/libssl3@3.0-1", false},
+           {"", "bash", "3.0-1", "pkg:deb/debian/ba%5Dsh@3.0-1?upstream=openssl", false},
+           {"", "any", "9", "pkg:maven/org.a/b@1.0", true}}) {
+    const auto contradicts = [](const Lines& lines) {
+      return std::ranges::any_of(lines, [](const std::string& line) {
+        return absl::StrContains(line, "contradicts its package URL");
+      });
+    };
+    const Lines in_cyclonedx = Parse(
+        "bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"type":"library","group":")",
+                            c.group, R"(","name":")", c.name, R"(","version":")", c.version,
+                            R"(","purl":")", c.url, R"("}]})"));
+    EXPECT_EQ(contradicts(in_cyclonedx), !c.agrees) << c.name << " " << c.url;
+    // What the package URL names is looked up all the same.
+    EXPECT_GT(in_cyclonedx.size(), c.agrees ? 0u : 1u) << c.url;
+    if (!c.group.empty()) continue;  // SPDX has none
+    EXPECT_EQ(contradicts(Parse(
+                  "x.spdx.json",
+                  absl::StrCat(R"({"spdxVersion":"SPDX-2.3","packages":[{"name":")", c.name,
+                               R"(","versionInfo":")", c.version,
+                               R"(","externalRefs":[{"referenceType":"purl","referenceLocator":")",
+                               c.url, R"("}]}]})"))),
+              !c.agrees)
+        << c.name << " " << c.url;
+    EXPECT_EQ(
+        contradicts(Parse(
+            "x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: ", c.name,
+                              "\nPackageVersion: ", c.version.empty() ? "NOASSERTION" : c.version,
+                              "\nExternalRef: PACKAGE-MANAGER purl ", c.url, "\n"))),
+        !c.agrees)
+        << c.name << " " << c.url;
+  }
+  EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[
+      {"name":"lodash","version":"4.17.20","purl":"pkg:npm/lodash@4.17.21"}]})"),
+            (Lines{"npm lodash 4.17.21",
+                   "! lodash 4.17.20: contradicts its package URL: pkg:npm/lodash@4.17.21"}));
+  // `npm sbom` names the directories that packages lie in.
+  for (const auto& [tool, size] :
+       std::vector<std::pair<std::string, size_t>>{{R"("vendor":"npm","name":"cli")", 2},
+                                                   {R"("vendor":"other","name":"cli")", 4},
+                                                   {R"("name":"npm")", 4}}) {
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":[{)", tool,
+                                        R"(}],"component":{"name":"src","version":"1.0.0",
+        "purl":"pkg:npm/project@1.0.0"}},"components":[{"name":"alias","version":"2.1.2",
+        "purl":"pkg:npm/ms@2.1.2"}]})"))
+                  .size(),
+              size)
+        << tool;
+  }
+  // One of several package URLs is enough.
+  EXPECT_EQ(Parse("x",
+                  "SPDXVersion: SPDX-2.3\nPackageName: a\nPackageVersion: 1.0.0\n"
+                  "ExternalRef: PACKAGE-MANAGER purl pkg:npm/b@2.0.0\n"
+                  "ExternalRef: PACKAGE-MANAGER purl pkg:npm/a@1.0.0\n"),
+            (Lines{"npm b 2.0.0", "npm a 1.0.0"}));
+}
+
+// A bill may say itself that it lacks something.
+TEST(InventoryTest, ABillThatSaysThatItLacksPackagesIsUnchecked) {
+  const auto parse = [](absl::string_view compositions) {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","serialNumber":"urn:uuid:1",
+        "metadata":{"component":{"type":"application","name":"own","bom-ref":"top"}},
+        "components":[{"name":"p","bom-ref":"p","purl":"pkg:pypi/p@1"}],"compositions":[)",
+                                     compositions, "]}"));
+  };
+  const Lines complete = {"PyPI p 1", "own 1"};
+  for (const char* composition :
+       {"", R"({"aggregate":"complete","assemblies":["top"]})", R"({"aggregate":"complete"})",
+        R"({"aggregate":"unknown","dependencies":["p"]})",
+        R"({"aggregate":"not_specified","assemblies":["p"]})",
+        R"({"aggregate":"incomplete","vulnerabilities":["v"]})"}) {
+    EXPECT_EQ(parse(composition), complete) << composition;
+  }
+  for (const char* aggregate :
+       {"incomplete", "incomplete_first_party_only", "incomplete_third_party_only",
+        "incomplete_third_party_opensource_only", "unknown", "not_specified", "other", ""}) {
+    for (const char* of : {R"("assemblies":["top"])", R"("dependencies":["p","top"])",
+                           R"("assemblies":["urn:uuid:1"])", R"("bom-ref":"c")"}) {
+      EXPECT_EQ(
+          parse(absl::StrCat(R"({"aggregate":")", aggregate, R"(",)", of, "}")),
+          (Lines{"PyPI p 1",
+                 absl::StrCat("! compositions: say that packages may be missing: ", aggregate),
+                 "own 1"}))
+          << of;
+    }
+  }
+  // What is missing below a part is missing in the whole.
+  EXPECT_EQ(parse(R"({"aggregate":"incomplete","dependencies":["p"]})").size(), 3u);
+  EXPECT_EQ(parse(R"({"aggregate":"complete","assembly":["p"]})")[1],
+            "! compositions.assembly: is a part of the file that is not known here");
 }
 
 // What is no name is not looked up, where it would be absent.
@@ -715,6 +1013,40 @@ TEST(InventoryTest, GosPackageUrls) {
     }
   }
   EXPECT_EQ(parse("pkg:golang/toolchain@go1.21.0"), Lines{"Go toolchain 1.21.0"});
+  // The module may be shorter than what the package URL names, unless that is said to be one.
+  EXPECT_EQ(parse("pkg:golang/golang.org/x/text/unicode/norm@v0.3.6"),
+            (Lines{"Go golang.org/x/text v0.3.6 (possible)",
+                   "Go golang.org/x/text/unicode v0.3.6 (possible)",
+                   "Go golang.org/x/text/unicode/norm v0.3.6"}));
+  EXPECT_EQ(parse("pkg:golang/golang.org/x/text/unicode/norm@v0.3.6?type=module"),
+            (Lines{"Go golang.org/x/text/unicode/norm v0.3.6"}));
+  EXPECT_EQ(parse("pkg:golang/github.com/a/b@v1.0.0"), (Lines{"Go github.com/a/b v1.0.0"}));
+  EXPECT_EQ(parse("pkg:golang/h.org/a@v1.0.0"),
+            (Lines{"Go h.org v1.0.0 (possible)", "Go h.org/a v1.0.0"}));
+  // A module's path says which major version it is.
+  EXPECT_EQ(parse("pkg:golang/github.com/a/b/v2/c@v2.0.0"),
+            (Lines{"Go github.com/a/b/v2 v2.0.0 (possible)", "Go github.com/a/b/v2/c v2.0.0"}));
+  EXPECT_EQ(parse("pkg:golang/github.com/a/b/v2/c@v1.0.0"),
+            (Lines{"Go github.com/a/b v1.0.0 (possible)", "Go github.com/a/b/v2/c v1.0.0"}));
+  EXPECT_EQ(parse("pkg:golang/github.com/a/b/c@v24.0.0"),
+            (Lines{"Go github.com/a/b v24.0.0 (possible)", "Go github.com/a/b/c v24.0.0"}));
+  EXPECT_EQ(parse("pkg:golang/gopkg.in/yaml.v2/c@v2.0.0"),
+            (Lines{"Go gopkg.in/yaml.v2 v2.0.0 (possible)", "Go gopkg.in/yaml.v2/c v2.0.0"}));
+  for (const char* tool : {"syft", "trivy", "cdxgen"}) {
+    EXPECT_EQ(
+        Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":[{"name":")",
+                                  tool, R"("}]},"components":[{"purl":
+            "pkg:golang/github.com/a/b/c@v1.0.0"}]})")),
+        (Lines{"Go github.com/a/b/c v1.0.0"}));
+    const std::string in_spdx =
+        absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Tool: ", tool,
+                     "-1.0.0\nPackageName: github.com/a/b/c\nPackageSourceInfo: acquired package "
+                     "info from go module information: /FILE\n"
+                     "ExternalRef: PACKAGE-MANAGER purl pkg:golang/github.com/a/b/c@v1.0.0\n");
+    EXPECT_EQ(Parse("x", absl::StrReplaceAll(in_spdx, {{"FILE", "bin/server"}})),
+              (Lines{"Go github.com/a/b/c v1.0.0"}));
+    EXPECT_EQ(Parse("x", absl::StrReplaceAll(in_spdx, {{"FILE", "a.spdx.json"}})).size(), 2u);
+  }
 }
 
 TEST(InventoryTest, SpdxInBothNotations) {
@@ -743,7 +1075,7 @@ TEST(InventoryTest, SpdxInBothNotations) {
   for (const char* order : {"ab", "ba"}) {
     const std::string first(1, order[0]), second(1, order[1]);
     EXPECT_EQ(
-        Parse("x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: p\n"
+        Parse("x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: a\n"
                                 "ExternalRef: PACKAGE_MANAGER purl pkg:npm/",
                                 first,
                                 "@1.0.0\n"
@@ -753,7 +1085,7 @@ TEST(InventoryTest, SpdxInBothNotations) {
         (Lines{absl::StrCat("npm ", first, " 1.0.0"), absl::StrCat("npm ", second, " 1.0.0")}));
     EXPECT_EQ(
         Parse("x.spdx.json", absl::StrCat(R"({"spdxVersion":"SPDX-2.3","packages":[
-        {"name":"p","externalRefs":[
+        {"name":"a","externalRefs":[
         {"referenceType":"purl","referenceLocator":"pkg:npm/)",
                                           first, R"(@1.0.0"},
         {"referenceType":"http://spdx.org/rdf/references/purl","referenceLocator":"pkg:npm/)",
@@ -1153,6 +1485,32 @@ TEST_F(DirectoryTest, WhatIsLeftOfAPackageIsSaid) {
 }
 
 // Whoever owns a project must not be able to stop its audit, nor to shorten it.
+// To open a pipe that nobody writes to would take for ever.
+TEST_F(DirectoryTest, NoPipesAndDevicesAreOpened) {
+  Write("Cargo.lock", "[[package]]\nname = \"a\"\nversion = \"0.1.0\"\n");
+  for (const char* name :
+       {"member/Cargo.toml", "member/pyproject.toml", "member/setup.cfg", "member/a.json",
+        "member/sbom.json", "member/requirements.txt", "member/a-1.dist-info/METADATA"}) {
+    const fs::path path = directory_ / name;
+    fs::create_directories(path.parent_path());
+    ASSERT_EQ(0, ::mkfifo(path.c_str(), 0600));
+  }
+  fs::create_symlink("/dev/zero", directory_ / "member/bom.json");
+  fs::create_symlink("/dev/zero", directory_ / "member/x.json");
+  const Lines lines = Read(Depth::kAll);
+  for (const char* name : {"Cargo.toml", "pyproject.toml", "setup.cfg", "sbom.json",
+                           "requirements.txt", "a-1.dist-info/METADATA", "bom.json"}) {
+    EXPECT_TRUE(std::ranges::any_of(lines, [&](const std::string& line) {
+      return absl::StrContains(line, absl::StrCat("! member/", name, ": "));
+    })) << name;
+  }
+  for (const char* device : {"/dev/zero", "/dev/urandom", "/dev/null"}) {
+    Inventory inventory;
+    EXPECT_THAT(ReadInventory(device, {}, inventory),
+                StatusIs(absl::StatusCode::kInvalidArgument, "is no regular file"));
+  }
+}
+
 TEST_F(DirectoryTest, WhatCannotBeReadIsSaid) {
   Write("go.sum", "a v1.0.0 h1:x\n");
   Inventory inventory;

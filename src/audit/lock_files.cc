@@ -1,7 +1,9 @@
 // Lock files in JSON (npm) and TOML (Poetry, Cargo).
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -13,9 +15,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/audit/collector.h"
 #include "src/audit/json.h"
+#include "src/audit/version.h"
 #include "src/base/status_macros.h"
 #include "src/table/records.h"
 #include "toml++/toml.h"
@@ -181,16 +185,121 @@ absl::Status SkipUnknownKeys(const LockedPackage& package, std::span<const absl:
   return absl::OkStatus();
 }
 
+constexpr absl::string_view kModules = "node_modules/";
+
 // Whether a place is an archive, of which a package may have any name, and not a directory.
 bool IsArchive(absl::string_view place) {
   return absl::EndsWith(place, ".tgz") || absl::EndsWith(place, ".tar.gz") ||
          absl::EndsWith(place, ".tar");
 }
 
-absl::Status AddNpm(absl::string_view name, absl::string_view version, Certainty certainty,
+constexpr absl::string_view kOfOther = "its archive's name is that of another package or version";
+
+// Whether both are versions, and not the same one.
+bool AreOtherVersions(Order order, absl::string_view a, absl::string_view b) {
+  return CompareTexts(order, a, b).value_or(0) != 0;
+}
+
+// The path of an address on the web, in small letters and with no escapes. Empty for anything else,
+// which says nothing that is understood.
+std::string PathOnWeb(absl::string_view address) {
+  const std::string lower = absl::AsciiStrToLower(address);
+  absl::string_view rest = lower;
+  if (!absl::ConsumePrefix(&rest, "https://") && !absl::ConsumePrefix(&rest, "http://")) return "";
+  return PercentDecoded(rest.substr(0, rest.find_first_of("?#"))).value_or("");
+}
+
+// What parts the name of a package from that of its archive at registries of npm.
+constexpr char kLoneHyphen[] = "/-/";
+
+// Whether an address is that of an archive of another package of npm, or of another version of it.
+// Registries and their mirrors have archives at WAY/NAME/-/FILE-VERSION.tgz, where NAME may have a
+// scope; that is known by the lone hyphen. Others have a way of their own, and say something only
+// where the archive is called after the package.
+bool IsOfOtherNpm(absl::string_view address, absl::string_view name, absl::string_view version) {
+  const std::string path = PathOnWeb(address), whole = absl::AsciiStrToLower(name),
+                    last = std::string(BaseName(whole));
+  absl::string_view file = BaseName(path);
+  if (!absl::ConsumeSuffix(&file, ".tgz")) return false;
+  const size_t lone = path.find(kLoneHyphen);
+  if (lone != std::string::npos) {
+    const absl::string_view before = absl::string_view(path).substr(0, lone);
+    const absl::string_view scope = BaseName(before.substr(0, before.rfind('/')));
+    const std::string owner =
+        absl::StrCat(absl::StartsWith(scope, "@") ? scope : "",
+                     absl::StartsWith(scope, "@") ? "/" : "", BaseName(before));
+    if (owner != whole) return true;
+  }
+  if (absl::ConsumePrefix(&file, absl::StrCat(last, "-"))) {
+    return AreOtherVersions(Order::kSemver, file, absl::AsciiStrToLower(version));
+  }
+  // A file of another name, that is of something with a version.
+  const size_t hyphen = file.find('-');
+  return lone != std::string::npos && hyphen != absl::string_view::npos &&
+         absl::StrContains(file.substr(hyphen), ".");
+}
+
+// The same of what Poetry names: a wheel (NAME-VERSION-..) or a source distribution.
+bool IsOfOtherPython(absl::string_view file, absl::string_view name, absl::string_view version) {
+  const auto is_name = [&](absl::string_view text) {
+    const auto one = PackageKey("PyPI", text), other = PackageKey("PyPI", name);
+    return one.ok() && other.ok() && *one == *other;
+  };
+  if (absl::EndsWith(file, ".whl")) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(file, '-');
+    return parts.size() >= 5 &&
+           (!is_name(parts[0]) || AreOtherVersions(Order::kPep440, parts[1], version));
+  }
+  if (!absl::ConsumeSuffix(&file, ".tar.gz") && !absl::ConsumeSuffix(&file, ".zip")) return false;
+  const size_t hyphen = file.rfind('-');
+  return hyphen != absl::string_view::npos && is_name(file.substr(0, hyphen)) &&
+         AreOtherVersions(Order::kPep440, file.substr(hyphen + 1), version);
+}
+
+bool HasFilesOfOther(const LockedPackage& package) {
+  const toml::array* const files = (*package.table)["files"].as_array();
+  return files != nullptr && std::any_of(files->begin(), files->end(), [&](const toml::node& file) {
+           const toml::table* const table = file.as_table();
+           if (table == nullptr) return false;
+           const std::string name = (*table)["file"].value_or(std::string());
+           return IsOfOtherPython(name, package.name, package.version);
+         });
+}
+
+// The text of a member, if it has one: npm writes `true` where there is no address.
+absl::StatusOr<std::string> AddressOf(const JsonView& package) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonView view, package.Get("resolved"));
+  const absl::StatusOr<absl::string_view> text = view.Text();
+  return text.ok() ? std::string(*text) : "";
+}
+
+// An entry of a lock file, which may contradict its address.
+absl::Status AddNpm(absl::string_view name, absl::string_view version, const JsonView& package,
                     Collector& collector) {
-  return collector.Add("npm", name, version, certainty,
-                       certainty == Certainty::kCertain ? "" : "it comes from an address");
+  SHOAL_ASSIGN_OR_RETURN(const std::string address, AddressOf(package));
+  // In place of a version an address says neither that nor the package's name for sure.
+  const absl::string_view doubt = absl::StrContains(version, ":") ? "it comes from an address"
+                                  : IsOfOtherNpm(address, name, version) ? kOfOther
+                                                                         : "";
+  return collector.Add("npm", name, version,
+                       doubt.empty() ? Certainty::kCertain : Certainty::kDoubtful, doubt);
+}
+
+// A package as `dependencies` names it.
+struct NpmDependency {
+  absl::string_view name, version;
+  bool is_address() const { return absl::StrContains(version, ":"); }
+};
+absl::StatusOr<NpmDependency> ReadDependency(absl::string_view name, const JsonView& package) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, package.Get("version"));
+  SHOAL_ASSIGN_OR_RETURN(absl::string_view version, version_view.Text());
+  // "npm:lodash@4.17.20" is a package under another name.
+  if (!absl::ConsumePrefix(&version, "npm:")) return NpmDependency{name, version};
+  const size_t at = version.rfind('@');
+  if (at == absl::string_view::npos || at == 0) {
+    return version_view.Wrong("has no version behind the name");
+  }
+  return NpmDependency{version.substr(0, at), version.substr(at + 1)};
 }
 
 // Versions 1 of npm's lock files: packages in packages.
@@ -200,29 +309,58 @@ absl::Status ParseDependencies(const JsonView& dependencies, Collector& collecto
       "peer",    "requires", "from",      "dependencies", "name", "extraneous", "inBundle"};
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, dependencies.Members());
   for (const auto& [name, package] : members) {
-    SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, package.Get("version"));
-    SHOAL_ASSIGN_OR_RETURN(absl::string_view version, version_view.Text());
-    absl::string_view real = name;
-    // "npm:lodash@4.17.20" is a package under another name.
-    if (absl::ConsumePrefix(&version, "npm:")) {
-      const size_t at = version.rfind('@');
-      if (at == absl::string_view::npos || at == 0) {
-        return version_view.Wrong("has no version behind the name");
-      }
-      real = version.substr(0, at);
-      version = version.substr(at + 1);
-    }
-    // An address says neither the package's version nor its name for sure.
-    const bool is_address = absl::StrContains(version, ":");
-    if (absl::StartsWith(version, "file:") && !IsArchive(version)) {
+    SHOAL_ASSIGN_OR_RETURN(const NpmDependency named, ReadDependency(name, package));
+    if (absl::StartsWith(named.version, "file:") && !IsArchive(named.version)) {
       collector.Own();
     } else {
-      SHOAL_RETURN_IF_ERROR(AddNpm(
-          real, version, is_address ? Certainty::kDoubtful : Certainty::kCertain, collector));
+      SHOAL_RETURN_IF_ERROR(AddNpm(named.name, named.version, package, collector));
     }
     SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kMembers, name, collector));
     SHOAL_ASSIGN_OR_RETURN(const JsonView inner, package.Get("dependencies"));
     SHOAL_RETURN_IF_ERROR(ParseDependencies(inner, collector));
+  }
+  return absl::OkStatus();
+}
+
+// The entries of `packages` by their places.
+using NpmPlaces = std::map<std::string, JsonView, std::less<>>;
+
+// Version 2 has each package twice: in `packages`, which npm reads since its version 7, and in
+// `dependencies` for those before. Whatever these say else is unchecked. `parent`: the place of the
+// package that has them.
+absl::Status SkipContradictions(const JsonView& dependencies, const std::string& parent,
+                                const NpmPlaces& places, Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, dependencies.Members());
+  for (const auto& [name, package] : members) {
+    std::string place = absl::StrCat(parent, parent.empty() ? "" : "/", kModules, name);
+    SHOAL_ASSIGN_OR_RETURN(const NpmDependency named, ReadDependency(name, package));
+    const auto found = places.find(place);
+    if (found == places.end()) {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(place, "is in `dependencies`, and not in `packages`"));
+    } else {
+      const JsonView& entry = found->second;
+      SHOAL_ASSIGN_OR_RETURN(const JsonView name_view, entry.Get("name"));
+      SHOAL_ASSIGN_OR_RETURN(const absl::string_view other_name, name_view.Text());
+      SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, entry.Get("version"));
+      SHOAL_ASSIGN_OR_RETURN(const absl::string_view other_version, version_view.Text());
+      SHOAL_ASSIGN_OR_RETURN(const std::string address, AddressOf(entry));
+      // An address stands for any version, but for that of a registry.
+      const bool is_same =
+          named.is_address()
+              ? named.version == address || !absl::StrContains(PathOnWeb(address), kLoneHyphen)
+              : named.version == other_version &&
+                    named.name == (other_name.empty() ? name : other_name);
+      if (!named.version.empty() && !is_same) {
+        SHOAL_RETURN_IF_ERROR(
+            collector.Skip(place, absl::StrCat("is another package in `dependencies`: ", named.name,
+                                               " ", named.version)));
+      }
+      SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, entry.Get("link"));
+      SHOAL_ASSIGN_OR_RETURN(const bool link, link_view.Bool());
+      if (link) place = address;
+    }
+    SHOAL_ASSIGN_OR_RETURN(const JsonView inner, package.Get("dependencies"));
+    SHOAL_RETURN_IF_ERROR(SkipContradictions(inner, place, places, collector));
   }
   return absl::OkStatus();
 }
@@ -277,14 +415,12 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
   SHOAL_RETURN_IF_ERROR(SkipUnknown(text.root(), kMembers, "", collector));
   SHOAL_ASSIGN_OR_RETURN(const JsonView packages, text.root().Get("packages"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, packages.Members());
-  constexpr absl::string_view kModules = "node_modules/";
-  if (std::ranges::none_of(members, [&](const JsonView::Member& member) {
-        return absl::StrContains(member.name, kModules);
-      })) {
-    // `packages` names the project alone, or is not there.
-    SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, text.root().Get("dependencies"));
-    SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, collector));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, text.root().Get("dependencies"));
+  // Unless `packages` names the project alone, or is not there.
+  const bool has_places = std::ranges::any_of(members, [&](const JsonView::Member& member) {
+    return absl::StrContains(member.name, kModules);
+  });
+  if (!has_places) SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, collector));
   // The packages of the project's workspaces are those to which a link leads.
   std::set<absl::string_view> linked, paths;
   const auto is_link = [](const JsonView& package) -> absl::StatusOr<bool> {
@@ -335,9 +471,12 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
     SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, package.Get("version"));
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view version, version_view.Text());
     SHOAL_RETURN_IF_ERROR(AddNpm(name.empty() ? path.substr(at + kModules.size()) : name, version,
-                                 Certainty::kCertain, collector));
+                                 package, collector));
   }
-  return absl::OkStatus();
+  if (!has_places) return absl::OkStatus();
+  NpmPlaces places;
+  for (const auto& [path, package] : members) places.emplace(std::string(path), package);
+  return SkipContradictions(dependencies, "", places, collector);
 }
 
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
@@ -360,18 +499,24 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
       "extras", "source",  "platform",    "requirements", "dependencies"};
   for (const LockedPackage& package : packages) {
     SHOAL_RETURN_IF_ERROR(SkipUnknownKeys(package, kKnown, collector));
-    std::string type;
+    std::string type, address;
     if (const toml::node* const source = package.table->get("source"); source != nullptr) {
       if (!source->is_table()) {
         return collector.Wrong(source->source().begin.line, "a source is no table");
       }
       SHOAL_ASSIGN_OR_RETURN(type, TextOf(*source->as_table(), "type", collector));
+      SHOAL_ASSIGN_OR_RETURN(address, TextOf(*source->as_table(), "url", collector));
     }
     if (type == "directory") {
       collector.Own();
-    } else {
-      SHOAL_RETURN_IF_ERROR(collector.Add("PyPI", package.name, package.version));
+      continue;
     }
+    const bool is_of_other =
+        IsOfOtherPython(BaseName(PathOnWeb(address)), package.name, package.version) ||
+        HasFilesOfOther(package);
+    SHOAL_RETURN_IF_ERROR(collector.Add("PyPI", package.name, package.version,
+                                        is_of_other ? Certainty::kDoubtful : Certainty::kCertain,
+                                        is_of_other ? kOfOther : ""));
   }
   return absl::OkStatus();
 }

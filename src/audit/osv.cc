@@ -24,6 +24,7 @@
 #include "src/audit/version.h"
 #include "src/base/status_macros.h"
 #include "src/storage/file.h"
+#include "src/storage/paths.h"
 #include "src/table/row.h"
 
 namespace shoal::audit {
@@ -552,7 +553,7 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
     };
     if (entry->is_symlink(ignored) && entry->is_directory(ignored)) {
       const fs::path to = fs::weakly_canonical(entry->path(), ignored);
-      if (std::ranges::mismatch(root, to).in1 != root.end()) others.push_back(path);
+      if (!IsWithin(to, root)) others.push_back(path);
     } else if (entry->is_directory(ignored)) {
       continue;
     } else if (ends_with({".json"})) {

@@ -36,11 +36,9 @@ std::string Compared(const std::vector<std::string>& words) {
   const Order order = words[0] == "semver"   ? Order::kSemver
                       : words[0] == "pep440" ? Order::kPep440
                                              : Order::kDebian;
-  const std::optional<Version> a = Version::Parse(order, words[1]);
-  const std::optional<Version> b = Version::Parse(order, words[2]);
-  if (!a.has_value() || !b.has_value()) return "none";
-  const int compared = Compare(*a, *b);
-  return compared < 0 ? "<" : compared > 0 ? ">" : "=";
+  const std::optional<int> compared = CompareTexts(order, words[1], words[2]);
+  if (!compared.has_value()) return "none";
+  return *compared < 0 ? "<" : *compared > 0 ? ">" : "=";
 }
 
 std::string NameOf(Certainty certainty) {

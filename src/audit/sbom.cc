@@ -25,25 +25,6 @@ namespace {
 
 constexpr size_t kMaxSubpathBytes = 1024;
 
-// RFC 3986. Nothing for a cut-off or wrong escape.
-std::optional<std::string> PercentDecoded(absl::string_view text) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      decoded.push_back(text[i]);
-      continue;
-    }
-    if (i + 2 >= text.size() || !absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) ||
-        !absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]))) {
-      return std::nullopt;
-    }
-    const auto digit = [](char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; };
-    decoded.push_back(static_cast<char>(16 * digit(text[i + 1]) + digit(text[i + 2])));
-    i += 2;
-  }
-  return decoded;
-}
-
 // "debian-12.5" -> "Debian:12". Empty for what is no release of Debian or Ubuntu.
 std::string DistributionOfQualifier(absl::string_view distro) {
   const std::pair<absl::string_view, absl::string_view> parts =
@@ -81,36 +62,97 @@ std::string GoRelease(absl::string_view text) {
   return rest.empty() ? release : std::string(text);
 }
 
-// A module of Go, or a package in one: which of its parts the module's path has, a package URL
-// leaves open. The whole is what it names; what is shorter may hold it.
-absl::Status AddGo(const PackageUrl& url, absl::string_view full, Collector& collector) {
-  for (const absl::string_view name : {"std", "stdlib", "toolchain"}) {
-    if (full == name) {
-      return collector.Add("Go", name == "std" ? "stdlib" : name, GoRelease(url.version));
-    }
-  }
-  if (url.subpath.empty()) return collector.Add("Go", full, url.version);
-  std::string path = std::string(full);
-  for (const absl::string_view part : absl::StrSplit(url.subpath, '/', absl::SkipEmpty())) {
-    SHOAL_RETURN_IF_ERROR(
-        collector.Add("Go", path, url.version, Certainty::kPossible,
-                      absl::StrCat("it may be the module of ", full, "/", url.subpath)));
-    absl::StrAppend(&path, "/", part);
-  }
-  return collector.Add("Go", path, url.version);
+bool IsOfGoItself(absl::string_view name) {
+  return name == "std" || name == "stdlib" || name == "toolchain";
 }
 
-// What a bill of materials says about a Debian package beside its package URL.
-struct DebianHints {
-  // Whether the tool that wrote it names every source package that is not the package's own name.
+// The major version that the last part of a module's path names: 2 for "v2" and "yaml.v2". Nothing
+// if it names none.
+std::optional<absl::string_view> MajorOfPath(absl::string_view path) {
+  absl::string_view part = BaseName(path);
+  const size_t dot = part.rfind(".v");
+  if (dot != absl::string_view::npos && absl::StartsWith(path, "gopkg.in/")) {
+    part.remove_prefix(dot + 1);
+  }
+  if (!absl::ConsumePrefix(&part, "v") || part.empty() ||
+      !std::ranges::all_of(part, absl::ascii_isdigit)) {
+    return std::nullopt;
+  }
+  return part;
+}
+
+// The paths of modules that may hold what a package URL names, the shortest first: what stands
+// before a part of it. The path of a module begins with a host, and has the major version in it
+// from the second on.
+std::vector<absl::string_view> ModulesAround(absl::string_view path, absl::string_view version) {
+  // What a host has before the names of its modules.
+  static constexpr std::pair<absl::string_view, size_t> kBegins[] = {
+      {"github.com/", 2}, {"gitlab.com/", 2}, {"bitbucket.org/", 2}, {"golang.org/x/", 2}};
+  absl::ConsumePrefix(&version, "v");
+  const absl::string_view major = version.substr(0, version.find('.'));
+  std::vector<absl::string_view> modules;
+  if (!absl::StrContains(path.substr(0, path.find('/')), ".")) return modules;
+  size_t least = 0;
+  for (const auto& [begin, parts] : kBegins) {
+    if (absl::StartsWithIgnoreCase(path, begin)) least = parts;
+  }
+  size_t parts = 0;
+  for (size_t end = path.find('/'); end != absl::string_view::npos; end = path.find('/', end + 1)) {
+    const absl::string_view module = path.substr(0, end);
+    if (parts++ < least) continue;
+    const std::optional<absl::string_view> named = MajorOfPath(module);
+    if (named == major) modules.clear();
+    if (!named.has_value() || named == major) modules.push_back(module);
+  }
+  if (MajorOfPath(path) == major) modules.clear();
+  return modules;
+}
+
+// A module of Go, or a package in one: which of its parts the module's path has, a package URL
+// leaves open. The whole is what it names; what is shorter may hold it. `is_module`: no package in
+// one is named without a subpath.
+absl::Status AddGo(const PackageUrl& url, absl::string_view full, bool is_module,
+                   Collector& collector) {
+  if (IsOfGoItself(full)) {
+    return collector.Add("Go", full == "std" ? "stdlib" : full, GoRelease(url.version));
+  }
+  const auto add = [&](absl::string_view path, bool is_whole) {
+    const std::string doubt =
+        absl::StrCat("it may be the module of ", full, url.subpath.empty() ? "" : "/", url.subpath);
+    return collector.Add("Go", path, url.version,
+                         is_whole ? Certainty::kCertain : Certainty::kPossible,
+                         is_whole ? "" : doubt);
+  };
+  if (url.subpath.empty() && !is_module && url.kind != "module") {
+    for (const absl::string_view module : ModulesAround(full, url.version)) {
+      SHOAL_RETURN_IF_ERROR(add(module, false));
+    }
+  }
+  std::string path = std::string(full);
+  for (const absl::string_view part : absl::StrSplit(url.subpath, '/', absl::SkipEmpty())) {
+    SHOAL_RETURN_IF_ERROR(add(path, false));
+    absl::StrAppend(&path, "/", part);
+  }
+  return add(path, true);
+}
+
+// What a bill of materials says about a package beside its package URL.
+struct BillHints {
+  // Of a Debian package: whether the tool that wrote it names every source package that is not the
+  // package's own name.
   bool names_sources = false;
+  // Of Go: whether that tool names modules alone, and no packages in them.
+  bool names_modules = false;
+  // Whether the names beside package URLs are those of directories, as `npm sbom` has them: the
+  // project's, and aliases.
+  bool names_directories = false;
   // Of this package, in a property of its own.
   std::string source, source_version;
   // The properties name two sources.
   bool contradicts = false;
 };
 
-absl::Status AddDebianUrl(absl::string_view text, const PackageUrl& url, const DebianHints& hints,
+absl::Status AddDebianUrl(absl::string_view text, const PackageUrl& url, const BillHints& hints,
                           Collector& collector) {
   // This machine's distribution need not be that of a bill of materials.
   const std::string named = DistributionOfQualifier(url.distro);
@@ -161,11 +203,14 @@ absl::Status AddDebianUrl(absl::string_view text, const PackageUrl& url, const D
   return AddDebian(distribution, package, collector);
 }
 
-absl::Status AddPackageUrl(absl::string_view text, const DebianHints& hints, Collector& collector) {
+std::string FullName(const PackageUrl& url) {
+  return url.space.empty() ? url.name : absl::StrCat(url.space, "/", url.name);
+}
+
+absl::Status AddPackageUrl(absl::string_view text, const BillHints& hints, Collector& collector) {
   const std::optional<PackageUrl> url = ParsePackageUrl(text);
   if (!url.has_value()) return collector.Skip(text, "is no package URL");
-  const std::string full =
-      url->space.empty() ? url->name : absl::StrCat(url->space, "/", url->name);
+  const std::string full = FullName(*url);
   if (url->type == "deb") return AddDebianUrl(text, *url, hints, collector);
   std::string version = url->version;
   if (!url->epoch.empty()) {
@@ -179,7 +224,7 @@ absl::Status AddPackageUrl(absl::string_view text, const DebianHints& hints, Col
   }
   if (url->type == "pypi") return collector.Add("PyPI", url->name, version);
   if (url->type == "cargo") return collector.Add("crates.io", url->name, version);
-  if (url->type == "golang") return AddGo(*url, full, collector);
+  if (url->type == "golang") return AddGo(*url, full, hints.names_modules, collector);
   if (url->type == "npm") {
     const bool is_scope = absl::StartsWith(url->space, "@") && !absl::StrContains(url->space, "/");
     if (!url->space.empty() && !is_scope) {
@@ -192,12 +237,87 @@ absl::Status AddPackageUrl(absl::string_view text, const DebianHints& hints, Col
 
 // A package of a bill of materials, in any notation.
 struct BillPackage {
-  std::string name;
+  // As the bill has them beside the package URLs, of which each may be missing. SPDX has no group.
+  std::string group, name, version;
   std::vector<std::string> urls;
-  DebianHints hints;
+  BillHints hints;
   // What the bill is about, whose parts the other packages are.
   bool is_subject = false;
 };
+
+// Whether a name is that of a package URL, or the end of it, where a bill leaves the rest out.
+bool IsName(absl::string_view ecosystem, absl::string_view name, absl::string_view full,
+            bool may_be_end) {
+  const auto key = PackageKey(ecosystem, full), other = PackageKey(ecosystem, name);
+  // What is no name may still have a source package that is one.
+  if (!other.ok() || !key.ok()) return absl::EqualsIgnoreCase(name, full);
+  const absl::string_view end = absl::string_view(*other).substr(ecosystem.size());  // "/NAME"
+  return *key == *other || (may_be_end && absl::EndsWith(*key, end));
+}
+
+// Whether the group and the name of a package can be those of its package URL. For PyPI, crates.io
+// and Debian a group is somebody who publishes.
+bool HasNameOf(const BillPackage& package, const PackageUrl& url, absl::string_view ecosystem) {
+  const std::string full = FullName(url);
+  if (package.name.empty()) return true;
+  if (!url.subpath.empty() && ecosystem != "Go") return true;  // it is a part of the package
+  if (IsOfGoItself(full)) {
+    return IsOfGoItself(package.name) || package.name == "go" || !url.subpath.empty();
+  }
+  const bool has_groups = ecosystem == "npm" || ecosystem == "Go";
+  std::vector<std::string> names = {package.name};
+  // "npm:lodash", "libssl3:amd64".
+  const std::pair<absl::string_view, absl::string_view> halves =
+      absl::StrSplit(package.name, absl::MaxSplits(':', 1));
+  if (!halves.second.empty()) names.emplace_back(url.type == "deb" ? halves.first : halves.second);
+  const bool has_group =
+      has_groups && !package.group.empty() &&
+      !absl::StartsWithIgnoreCase(package.name, absl::StrCat(package.group, "/"));
+  std::vector<std::string> fulls = {has_groups ? full : url.name};
+  if (!url.subpath.empty()) fulls.push_back(absl::StrCat(full, "/", url.subpath));
+  for (std::string& name : names) {
+    if (has_group) name = absl::StrCat(package.group, "/", name);
+    if (ecosystem == "npm" && absl::StrContains(name, "/") && name[0] != '@') name.insert(0, "@");
+    for (const std::string& one : fulls) {
+      if (IsName(ecosystem, name, one, has_groups && !has_group)) return true;
+    }
+  }
+  return false;
+}
+
+bool HasVersionOf(const BillPackage& package, const PackageUrl& url, Order order) {
+  const absl::string_view version = package.version;
+  if (version.empty() || url.version.empty() || version == url.version || version == "NONE" ||
+      version == "NOASSERTION") {
+    return true;
+  }
+  const auto same = [&](absl::string_view a, absl::string_view b) {
+    return CompareTexts(order, a, b) == 0;
+  };
+  if (IsOfGoItself(FullName(url))) return same(GoRelease(version), GoRelease(url.version));
+  const char* const mark = order == Order::kPep440 ? "!" : ":";
+  return same(version, url.version) ||
+         (!url.epoch.empty() && same(version, absl::StrCat(url.epoch, mark, url.version)));
+}
+
+// Whether what stands beside a package URL is of another package or version. Of types that are not
+// read nothing is known.
+bool Contradicts(const BillPackage& package, absl::string_view text) {
+  const std::optional<PackageUrl> url = ParsePackageUrl(text);
+  if (!url.has_value()) return false;
+  static constexpr std::pair<absl::string_view, absl::string_view> kEcosystems[] = {
+      {"pypi", "PyPI"},
+      {"npm", "npm"},
+      {"cargo", "crates.io"},
+      {"golang", "Go"},
+      {"deb", "Debian:0"}};
+  for (const auto& [type, ecosystem] : kEcosystems) {
+    if (url->type != type) continue;
+    return (!package.hints.names_directories && !HasNameOf(package, *url, ecosystem)) ||
+           !HasVersionOf(package, *url, *OrderOf(ecosystem));
+  }
+  return false;
+}
 
 // Whether a package URL names an image or a repository: no advisory of a table is about these.
 bool IsOfWhole(absl::string_view url) {
@@ -224,17 +344,42 @@ absl::Status AddPackages(const std::vector<BillPackage>& packages, Collector& co
     for (const std::string& url : package.urls) {
       SHOAL_RETURN_IF_ERROR(AddPackageUrl(url, package.hints, collector));
     }
+    // One of several is enough: the others may name what the package is a copy of.
+    const auto contradicts = [&](absl::string_view url) { return Contradicts(package, url); };
+    if (!package.urls.empty() && std::ranges::all_of(package.urls, contradicts)) {
+      const std::string group = package.group.empty() ? "" : absl::StrCat(package.group, "/");
+      SHOAL_RETURN_IF_ERROR(collector.Skip(
+          absl::StrCat(group, package.name, package.version.empty() ? "" : " ", package.version),
+          absl::StrCat("contradicts its package URL: ", package.urls[0])));
+    }
   }
   return absl::OkStatus();
 }
 
-// Whether a tool says of which source a Debian package is made wherever that has another name: syft
-// does since 0.37.0. A plugin or a version that is not said may not.
-bool NamesSources(absl::string_view name, absl::string_view version) {
-  const std::optional<Version> first = Version::Parse(Order::kSemver, "0.37.0");
-  const std::optional<Version> parsed = Version::Parse(Order::kSemver, version);
-  return absl::EqualsIgnoreCase(name, "syft") && parsed.has_value() && !(*parsed < *first);
-}
+// What is known of all the tools that wrote a bill. A plugin or a version that is not said may do
+// otherwise.
+class Tools {
+ public:
+  void Add(absl::string_view vendor, absl::string_view name, absl::string_view version) {
+    // Where a Debian package's source has another name syft says so since 0.37.0.
+    const auto is = [&](absl::string_view known) { return absl::EqualsIgnoreCase(name, known); };
+    ++count_;
+    name_sources_ +=
+        is("syft") && CompareTexts(Order::kSemver, version, "0.37.0").value_or(-1) >= 0;
+    name_modules_ += is("syft") || is("trivy") || is("cdxgen");
+    name_directories_ += is("cli") && vendor == "npm";
+  }
+  BillHints hints() const {
+    BillHints hints;
+    hints.names_sources = count_ > 0 && name_sources_ == count_;
+    hints.names_modules = count_ > 0 && name_modules_ == count_;
+    hints.names_directories = count_ > 0 && name_directories_ == count_;
+    return hints;
+  }
+
+ private:
+  size_t count_ = 0, name_sources_ = 0, name_modules_ = 0, name_directories_ = 0;
+};
 
 absl::StatusOr<std::string> TextOf(const JsonView& object, absl::string_view name) {
   SHOAL_ASSIGN_OR_RETURN(const JsonView view, object.Get(name));
@@ -242,25 +387,25 @@ absl::StatusOr<std::string> TextOf(const JsonView& object, absl::string_view nam
   return std::string(text);
 }
 
-// Whether all tools that wrote a bill in CycloneDX are such.
-absl::StatusOr<bool> ToolsNameSources(const JsonView& metadata) {
-  SHOAL_ASSIGN_OR_RETURN(JsonView tools, metadata.Get("tools"));
+absl::StatusOr<Tools> ToolsOf(const JsonView& metadata) {
+  SHOAL_ASSIGN_OR_RETURN(JsonView tools_view, metadata.Get("tools"));
   // A list in earlier versions of the format.
-  if (!tools.is_array()) {
-    SHOAL_ASSIGN_OR_RETURN(tools, tools.Get("components"));
+  if (!tools_view.is_array()) {
+    SHOAL_ASSIGN_OR_RETURN(tools_view, tools_view.Get("components"));
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, tools.Items());
-  bool all = !items.empty();
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, tools_view.Items());
+  Tools tools;
   for (const JsonView& tool : items) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string vendor, TextOf(tool, "vendor"));
     SHOAL_ASSIGN_OR_RETURN(const std::string name, TextOf(tool, "name"));
     SHOAL_ASSIGN_OR_RETURN(const std::string version, TextOf(tool, "version"));
-    all &= NamesSources(name, version);
+    tools.Add(vendor, name, version);
   }
-  return all;
+  return tools;
 }
 
 // Trivy writes the source of a Debian package as properties, and not in the package URL; syft did.
-absl::Status ReadProperties(const JsonView& component, DebianHints& hints) {
+absl::Status ReadProperties(const JsonView& component, BillHints& hints) {
   constexpr absl::string_view kTrivy = "aquasecurity:trivy:Src", kSyft = "syft:metadata:source",
                               kFoundBy = "syft:package:foundBy";
   SHOAL_ASSIGN_OR_RETURN(const JsonView properties_view, component.Get("properties"));
@@ -279,7 +424,9 @@ absl::Status ReadProperties(const JsonView& component, DebianHints& hints) {
     hints.contradicts |= !is_new && at->second != value;
   }
   // It takes packages from another bill of materials as they stand there.
-  if (value_of(kFoundBy, "") == "sbom-cataloger") hints.names_sources = false;
+  if (value_of(kFoundBy, "") == "sbom-cataloger") {
+    hints.names_sources = hints.names_modules = false;
+  }
   hints.source = value_of(kSyft, "");
   if (!hints.source.empty()) hints.source_version = value_of(kSyft, "Version");
   const std::string name = value_of(kTrivy, "Name"), version = value_of(kTrivy, "Version");
@@ -305,8 +452,42 @@ absl::Status SkipOtherBills(const JsonView& object, Collector& collector) {
   return absl::OkStatus();
 }
 
+// What a bill says of its own completeness. What is incomplete lacks packages, wherever that is;
+// what nobody knows about one of the parts is as if nothing were said, as their packages stand in
+// the bill beside them.
+absl::Status ReadCompositions(const JsonView& bill, const JsonView& subject, Collector& collector) {
+  static constexpr absl::string_view kMembers[] = {"bom-ref",      "aggregate",       "assemblies",
+                                                   "dependencies", "vulnerabilities", "signature"};
+  SHOAL_ASSIGN_OR_RETURN(const std::string serial, TextOf(bill, "serialNumber"));
+  SHOAL_ASSIGN_OR_RETURN(const std::string top, TextOf(subject, "bom-ref"));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView compositions_view, bill.Get("compositions"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> compositions, compositions_view.Items());
+  for (const JsonView& composition : compositions) {
+    SHOAL_RETURN_IF_ERROR(SkipUnknown(composition, kMembers, "compositions", collector));
+    SHOAL_ASSIGN_OR_RETURN(const std::string aggregate, TextOf(composition, "aggregate"));
+    bool is_of_whole = false;
+    size_t parts = 0;
+    for (const char* name : {"assemblies", "dependencies"}) {
+      SHOAL_ASSIGN_OR_RETURN(const JsonView parts_view, composition.Get(name));
+      SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, parts_view.Items());
+      parts += items.size();
+      for (const JsonView& item : items) {
+        SHOAL_ASSIGN_OR_RETURN(const absl::string_view part, item.Text());
+        is_of_whole |= part == top || part == serial || absl::StartsWith(part, "urn:cdx:");
+      }
+    }
+    SHOAL_ASSIGN_OR_RETURN(const JsonView vulnerabilities, composition.Get("vulnerabilities"));
+    if (parts == 0 && vulnerabilities.exists()) continue;
+    const bool is_open = aggregate == "unknown" || aggregate == "not_specified";
+    if (aggregate == "complete" || (is_open && parts > 0 && !is_of_whole)) continue;
+    SHOAL_RETURN_IF_ERROR(collector.Skip(
+        "compositions", absl::StrCat("say that packages may be missing: ", aggregate)));
+  }
+  return absl::OkStatus();
+}
+
 // A component of CycloneDX, and what is nested in it.
-absl::Status ReadComponent(const JsonView& component, const DebianHints& of_bill, bool is_subject,
+absl::Status ReadComponent(const JsonView& component, const BillHints& of_bill, bool is_subject,
                            std::vector<BillPackage>& packages, Collector& collector) {
   static constexpr absl::string_view kMembers[] = {
       "type",       "mime-type", "bom-ref",      "supplier",   "manufacturer", "author",
@@ -316,8 +497,12 @@ absl::Status ReadComponent(const JsonView& component, const DebianHints& of_bill
       "components", "evidence",  "releaseNotes", "modelCard",  "data",         "cryptoProperties",
       "properties", "tags",      "signature",    "isExternal", "versionRange", "patentAssertions"};
   SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(component, "type"));
-  BillPackage package{.name = "", .urls = {}, .hints = of_bill, .is_subject = is_subject};
+  BillPackage package;
+  package.hints = of_bill;
+  package.is_subject = is_subject;
+  SHOAL_ASSIGN_OR_RETURN(package.group, TextOf(component, "group"));
   SHOAL_ASSIGN_OR_RETURN(package.name, TextOf(component, "name"));
+  SHOAL_ASSIGN_OR_RETURN(package.version, TextOf(component, "version"));
   SHOAL_ASSIGN_OR_RETURN(const std::string url, TextOf(component, "purl"));
   SHOAL_RETURN_IF_ERROR(ReadProperties(component, package.hints));
   SHOAL_RETURN_IF_ERROR(SkipUnknown(component, kMembers, package.name, collector));
@@ -414,23 +599,47 @@ constexpr absl::string_view kSpdxTags[] = {"AnnotationComment",
                                            "SPDXIdentifier",
                                            "ValidUntilDate"};
 
+// Whether syft took a package from another bill of materials, as it stands there: it says where it
+// found each, "acquired package info from DPKG DB: /var/lib/dpkg/status, ..", and takes files of
+// these names for bills.
+bool IsOfOtherBill(absl::string_view source_info) {
+  static constexpr absl::string_view kWithin[] = {"bom.", ".cdx.", ".spdx."};
+  static constexpr absl::string_view kEnds[] = {".bom", ".sbom", ".cdx",      ".spdx",
+                                                "/bom", "/sbom", ".syft.json"};
+  const std::string places = absl::AsciiStrToLower(
+      source_info.substr(std::min(source_info.find(": "), source_info.size())));
+  for (const absl::string_view place : absl::StrSplit(places, ',')) {
+    // Windows has its own slashes.
+    const absl::string_view path = absl::StripAsciiWhitespace(place);
+    const size_t slash = path.find_last_of("/\\");
+    const std::string name =
+        absl::StrCat("/", slash == absl::string_view::npos ? path : path.substr(slash + 1));
+    if (std::ranges::any_of(kWithin,
+                            [&](absl::string_view w) { return absl::StrContains(name, w); }) ||
+        std::ranges::any_of(kEnds,
+                            [&](absl::string_view end) { return absl::EndsWith(name, end); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // A document of SPDX, in either notation.
 struct SpdxDocument {
   struct Package {
-    std::string id;
+    std::string id, source_info;
     BillPackage package;
   };
   std::vector<Package> packages;
   std::set<std::string, std::less<>> described;
-  size_t tools = 0, tools_that_name_sources = 0;
+  Tools tools;
 
   void AddCreator(absl::string_view creator) {
     if (!absl::ConsumePrefix(&creator, "Tool:")) return;
-    ++tools;
     // "syft-1.0.0".
     const std::pair<absl::string_view, absl::string_view> tool =
         absl::StrSplit(absl::StripAsciiWhitespace(creator), absl::MaxSplits('-', 1));
-    tools_that_name_sources += NamesSources(tool.first, tool.second);
+    tools.Add("", tool.first, tool.second);
   }
   void AddRelation(absl::string_view from, absl::string_view type, absl::string_view to) {
     if (type == "DESCRIBES") described.emplace(to);
@@ -440,7 +649,7 @@ struct SpdxDocument {
     std::vector<BillPackage> all;
     for (Package& package : packages) {
       package.package.is_subject = described.contains(package.id);
-      package.package.hints.names_sources = tools > 0 && tools == tools_that_name_sources;
+      if (!IsOfOtherBill(package.source_info)) package.package.hints = tools.hints();
       all.push_back(std::move(package.package));
     }
     return AddPackages(all, collector);
@@ -452,6 +661,24 @@ bool IsPurlType(absl::string_view type) {
 }
 
 }  // namespace
+
+std::optional<std::string> PercentDecoded(absl::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded.push_back(text[i]);
+      continue;
+    }
+    if (i + 2 >= text.size() || !absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) ||
+        !absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]))) {
+      return std::nullopt;
+    }
+    const auto digit = [](char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; };
+    decoded.push_back(static_cast<char>(16 * digit(text[i + 1]) + digit(text[i + 2])));
+    i += 2;
+  }
+  return decoded;
+}
 
 std::optional<PackageUrl> ParsePackageUrl(absl::string_view text) {
   if (!absl::ConsumePrefix(&text, "pkg:")) return std::nullopt;
@@ -509,6 +736,7 @@ std::optional<PackageUrl> ParsePackageUrl(absl::string_view text) {
     if (!value.has_value() || !is_name || !names.insert(name).second) return std::nullopt;
     if (name == "distro") url.distro = *value;
     if (name == "upstream") url.upstream = *value;
+    if (name == "type") url.kind = *value;
     if (name != "epoch" || value->empty()) continue;
     if (!std::ranges::all_of(*value, absl::ascii_isdigit)) return std::nullopt;
     if (value->find_first_not_of('0') != std::string::npos) url.epoch = *value;
@@ -547,10 +775,11 @@ absl::Status ParseCycloneDx(absl::string_view content, Collector& collector) {
   SHOAL_RETURN_IF_ERROR(SkipOtherBills(bill, collector));
   SHOAL_ASSIGN_OR_RETURN(const JsonView metadata, bill.Get("metadata"));
   SHOAL_RETURN_IF_ERROR(SkipUnknown(metadata, kOfMetadata, "metadata", collector));
-  DebianHints hints;
-  SHOAL_ASSIGN_OR_RETURN(hints.names_sources, ToolsNameSources(metadata));
+  SHOAL_ASSIGN_OR_RETURN(const Tools tools, ToolsOf(metadata));
+  const BillHints hints = tools.hints();
   std::vector<BillPackage> packages;
   SHOAL_ASSIGN_OR_RETURN(const JsonView subject, metadata.Get("component"));
+  SHOAL_RETURN_IF_ERROR(ReadCompositions(bill, subject, collector));
   if (subject.exists()) {
     SHOAL_RETURN_IF_ERROR(ReadComponent(subject, hints, true, packages, collector));
   }
@@ -620,7 +849,9 @@ absl::Status ParseSpdxJson(absl::string_view content, Collector& collector) {
   for (const JsonView& item : items) {
     SpdxDocument::Package& package = document.packages.emplace_back();
     SHOAL_ASSIGN_OR_RETURN(package.id, TextOf(item, "SPDXID"));
+    SHOAL_ASSIGN_OR_RETURN(package.source_info, TextOf(item, "sourceInfo"));
     SHOAL_ASSIGN_OR_RETURN(package.package.name, TextOf(item, "name"));
+    SHOAL_ASSIGN_OR_RETURN(package.package.version, TextOf(item, "versionInfo"));
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> references, items_of(item, "externalRefs"));
     for (const JsonView& reference : references) {
       SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(reference, "referenceType"));
@@ -715,6 +946,10 @@ absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) 
       document.AddRelation(words[0], words[1], words[2]);
     } else if (tag == "SPDXID" && in_package) {
       document.packages.back().id = std::string(value);
+    } else if (tag == "PackageVersion") {
+      document.packages.back().package.version = std::string(value);
+    } else if (tag == "PackageSourceInfo") {
+      document.packages.back().source_info = std::string(value);
     } else if (tag == "ExternalRef") {
       if (!in_package) return collector.Wrong(number, "is of no package");
       if (words.size() >= 2 && IsPurlType(words[1])) {

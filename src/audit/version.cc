@@ -306,6 +306,12 @@ int CompareWithBound(const Version& version, const Version& bound) {
   return Compare(Version(version.order_, std::move(key), version.public_bytes_), bound);
 }
 
+std::optional<int> CompareTexts(Order order, absl::string_view a, absl::string_view b) {
+  const std::optional<Version> one = Version::Parse(order, a), other = Version::Parse(order, b);
+  if (!one.has_value() || !other.has_value()) return std::nullopt;
+  return Compare(*one, *other);
+}
+
 std::optional<Order> OrderOf(absl::string_view ecosystem) {
   if (ecosystem == "PyPI") return Order::kPep440;
   if (ecosystem == "npm" || ecosystem == "crates.io" || ecosystem == "Go") return Order::kSemver;

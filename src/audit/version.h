@@ -57,6 +57,8 @@ class Version {
 
 int Compare(const Version& a, const Version& b);
 int CompareWithBound(const Version& version, const Version& bound);
+// The same of two texts. Nothing if one of them is no version.
+std::optional<int> CompareTexts(Order order, absl::string_view a, absl::string_view b);
 
 // The order of an ecosystem that the readers of inventory.h know, by its name in OSV records:
 // "PyPI", "npm", "crates.io", "Go", and "Debian:12", "Ubuntu:22.04:LTS" and so on. Nothing for any

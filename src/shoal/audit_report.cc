@@ -19,12 +19,8 @@ using audit::Finding;
 
 std::string Escaped(absl::string_view text) { return table::EscapeTsv(AsBytes(text)); }
 
-// Texts from files may be no UTF-8, which JSON cannot have.
-std::string Utf8(absl::string_view text) {
-  return IsUtf8(AsBytes(text)) ? std::string(text) : Escaped(text);
-}
 std::string QuotedJson(absl::string_view text) {
-  const std::string object = JsonObject().Text("x", Utf8(text)).Take();
+  const std::string object = JsonObject().Text("x", text).Take();
   return object.substr(5, object.size() - 6);  // without {"x": and }
 }
 
@@ -86,12 +82,12 @@ std::string FindingsAsJson(std::span<const Finding> findings) {
                     JsonObject()
                         .Text("status", audit::StatusName(finding.status))
                         .Text("ecosystem", finding.ecosystem)
-                        .Text("package", Utf8(finding.package))
-                        .Text("version", Utf8(finding.version))
-                        .Text("id", Utf8(finding.id))
-                        .Text("alias", Utf8(finding.alias))
-                        .Text("fixed", Utf8(finding.fixed))
-                        .Text("note", Utf8(finding.note))
+                        .Text("package", finding.package)
+                        .Text("version", finding.version)
+                        .Text("id", finding.id)
+                        .Text("alias", finding.alias)
+                        .Text("fixed", finding.fixed)
+                        .Text("note", finding.note)
                         .Raw("files", JsonArray(files))
                         .Take(),
                     "\n");
@@ -103,7 +99,7 @@ std::string FindingsAsSarif(std::span<const Finding> findings) {
   std::map<std::string, uint64_t> places;
   std::vector<std::string> rules, results;
   for (const Finding& finding : findings) {
-    const std::string rule = Utf8(RuleOf(finding));
+    const std::string rule = RuleOf(finding);
     const auto [place, is_new] = places.try_emplace(rule, rules.size());
     if (is_new) {
       rules.push_back(JsonObject()
@@ -124,7 +120,7 @@ std::string FindingsAsSarif(std::span<const Finding> findings) {
                           .Text("ruleId", rule)
                           .Integer("ruleIndex", place->second)
                           .Text("level", vulnerable ? "error" : "warning")
-                          .Raw("message", JsonObject().Text("text", Utf8(Message(finding))).Take())
+                          .Raw("message", JsonObject().Text("text", Message(finding)).Take())
                           .Raw("locations", JsonArray(locations))
                           .Take());
   }

@@ -32,6 +32,10 @@ absl::StatusOr<struct stat> StatToRead(int fd, const std::string& path, uint64_t
   if (S_ISDIR(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": is a directory"));
   }
+  if (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": is a device: give a regular file or a pipe"));
+  }
   if (private_only && (info.st_mode & 077) != 0) {
     return absl::PermissionDeniedError(
         absl::StrCat(path, ": holds secrets but others may read it; run: chmod 600 ", path));

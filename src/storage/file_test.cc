@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/storage/paths.h"
 
 namespace shoal {
 namespace {
@@ -38,6 +41,32 @@ TEST(FileTest, ErrorsNameThePath) {
   const std::string path = TempPath("big");
   SHOAL_ASSERT_OK(WriteFileAtomically(path, Bytes(100, 1), FileMode::kPublic));
   EXPECT_THAT(ReadFile(path, 99), StatusIs(absl::StatusCode::kResourceExhausted, "100 bytes"));
+}
+
+// A device has no end. What has one is a file or a pipe, as in <(zcat records.gz).
+TEST(FileTest, ReadsNoDevices) {
+  for (const char* device : {"/dev/zero", "/dev/null", "/dev/urandom"}) {
+    EXPECT_THAT(ReadFile(device),
+                StatusIs(absl::StatusCode::kFailedPrecondition, absl::StrCat(device, ": is a ")));
+    EXPECT_FALSE(ReadPrivateFile(device).ok()) << device;
+    EXPECT_FALSE(SizeOfPrivateFile(device, 1 << 20).ok()) << device;
+  }
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  SHOAL_ASSERT_OK(WriteAll(ends[1], AsBytes("from a pipe"), "pipe"));
+  ASSERT_EQ(::close(ends[1]), 0);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::string content,
+                             ReadFile(absl::StrCat("/dev/fd/", ends[0])));
+  EXPECT_EQ(content, "from a pipe");
+  EXPECT_EQ(::close(ends[0]), 0);
+}
+
+// Parts are compared, and not letters.
+TEST(FileTest, WhatLiesInADirectory) {
+  EXPECT_TRUE(IsWithin("/a/b/c", "/a/b"));
+  EXPECT_TRUE(IsWithin("/a/b", "/a/b"));
+  EXPECT_FALSE(IsWithin("/a/bc", "/a/b"));
+  EXPECT_FALSE(IsWithin("/a", "/a/b"));
 }
 
 // A server logs the text with the path and sends the text without it.

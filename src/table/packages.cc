@@ -107,6 +107,10 @@ absl::Status ForEachStanza(absl::string_view text, const std::string& source, Vi
     const size_t end = text.find('\n');
     const absl::string_view content = text.substr(0, end);
     text = end == absl::string_view::npos ? absl::string_view() : text.substr(end + 1);
+    // For dpkg, a value ends at it.
+    if (content.find('\0') != absl::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(source, ":", line, ": is no text"));
+    }
     if (content.empty()) {
       if (stanza.line != 0) SHOAL_RETURN_IF_ERROR(visit(stanza));
       stanza = Stanza();
@@ -267,9 +271,10 @@ absl::StatusOr<std::vector<Package>> ParseStatus(absl::string_view text, const s
       return absl::InvalidArgumentError(
           absl::StrCat(source, ":", stanza.line, ": a package without its three words of Status"));
     }
-    if (!wanted(status[2])) return absl::OkStatus();
+    const std::string state = absl::AsciiStrToLower(status[2]);
+    if (!wanted(state)) return absl::OkStatus();
     // dpkg writes no version where the first installation of a package was interrupted.
-    if (status[2] == "half-installed" && stanza.version.empty()) return absl::OkStatus();
+    if (state == "half-installed" && stanza.version.empty()) return absl::OkStatus();
     SHOAL_ASSIGN_OR_RETURN(Package package, PackageOf(stanza, source));
     packages.push_back(std::move(package));
     return absl::OkStatus();
@@ -396,7 +401,7 @@ std::set<std::string> PinnedNames() {
     files.push_back(entry.path().string());
   }
   for (const std::string& file : files) {
-    const absl::StatusOr<std::string> text = ReadFile(file);
+    const absl::StatusOr<std::string> text = ReadFile(file, kMaxStatusBytes);
     if (!text.ok()) continue;
     for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
       if (!absl::StartsWith(line, "Package:")) continue;

@@ -192,6 +192,14 @@ TEST(ParseUnpacked, TakesWhatHasItsFilesOnDisk) {
   for (const Package& package : packages) names.push_back(package.name);
   EXPECT_EQ(names, (std::vector<std::string>{"unpacked", "half-configured", "triggers-awaited",
                                              "triggers-pending", "installed"}));
+  // As dpkg has it, states have no case, and a value that ends for it alone is none.
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Package> none,
+      ParseUnpacked("Package: a\nStatus: purge ok Not-Installed\nArchitecture: all\nVersion: 1\n",
+                    "status"));
+  EXPECT_TRUE(none.empty());
+  EXPECT_THAT(ParseUnpacked(std::string("Package: a\nVersion: 1\0.2\n", 25), "status"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "status:2: is no text"));
 }
 
 TEST(CandidateVersions, TakesTheNewestOfTheHighestPriority) {
