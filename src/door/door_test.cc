@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/door/spent_tokens.h"
 #include "src/door/test_issuer.h"
 #include "src/door/tokens.h"
@@ -40,6 +42,7 @@ namespace {
 using net::testing::kLoopback;
 using net::testing::RawTls;
 using net::testing::TestIdentity;
+using ::shoal::testing::Soon;
 using wire::Frame;
 using wire::FrameType;
 using namespace std::chrono_literals;
@@ -275,12 +278,6 @@ class DoorTest : public ::testing::Test {
     const MutexLock lock(mutex_);
     for (net::Reply& reply : held_) reply(answer);
     held_.clear();
-  }
-  // Waits until it is so.
-  template <typename Condition>
-  static void Await(const Condition& condition) {
-    for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
-    EXPECT_TRUE(condition());
   }
   void Start(const std::function<void(Door::Options&)>& change = [](Door::Options&) {}) {
     StartFrontend(frontend_identity_);
@@ -735,9 +732,14 @@ TEST_F(DoorTest, AnAddressHasAShareOfSlots) {
   // Over a WebSocket it waits, and what it asks otherwise waits behind it.
   Web socket(port(), "127.0.0.2");
   ASSERT_EQ(socket.Open().status, 101);
+  const uint64_t too_fast = figures_.refusals(Refusal::kTooFast);
   socket.Send(onions);
-  std::this_thread::sleep_for(200ms);
-  EXPECT_EQ(asked_, 2);
+  EXPECT_TRUE(Soon([&] { return figures_.refusals(Refusal::kTooFast) > too_fast; }));
+  socket.Send(BytesOf(kList));
+  socket.Write(Web::Piece(Web::kPing, {}));
+  EXPECT_EQ(socket.NextOpcode(), Web::kPong);
+  ExpectServed("127.0.0.3");
+  EXPECT_EQ(asked_, 3);
 }
 
 TEST_F(DoorTest, AConnectionThatSendsFasterWaits) {
@@ -816,8 +818,7 @@ TEST_F(DoorTest, AWebSocketThatStallsHoldsUpNobodyElse) {
   ASSERT_EQ(stalled.Open().status, 101);
   for (int i = 0; i < 20; ++i) stalled.Send(BytesOf(FrameOf(FrameType::kFetchAnswers, "")));
   for (int i = 0; i < 20; ++i) ExpectServed("127.0.0.3");
-  for (int i = 0; i < 100 && figures_.web_sockets > 0; ++i) std::this_thread::sleep_for(100ms);
-  EXPECT_EQ(figures_.web_sockets, 0u);
+  EXPECT_TRUE(Soon([&] { return figures_.web_sockets == 0; }));
   EXPECT_LT(asked_, 20 + 20);
 }
 
@@ -860,10 +861,7 @@ TEST_F(DoorTest, AnAnswerThatDoesNotComeIsGivenUp) {
   ASSERT_TRUE(answer.has_value());
   EXPECT_THAT(ErrorIn(*answer), shoal::testing::StatusIs(absl::StatusCode::kUnavailable, ""));
   EXPECT_EQ(socket.Ask(kList), BytesOf(FrameOf(kList.type, "answer to x")));
-  for (int i = 0; i < 100 && figures_.frontend_connections > 1; ++i) {
-    std::this_thread::sleep_for(50ms);
-  }
-  EXPECT_LE(figures_.frontend_connections, 1u);
+  EXPECT_TRUE(Soon([&] { return figures_.frontend_connections <= 1; }));
 }
 
 TEST_F(DoorTest, ConnectionsToTheFrontendAreBounded) {
@@ -874,7 +872,7 @@ TEST_F(DoorTest, ConnectionsToTheFrontendAreBounded) {
     ASSERT_EQ(web->Open().status, 101);
     web->Send(wait);
   }
-  while (asked_ < 2) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(Soon([&] { return asked_ == 2; }));
   EXPECT_EQ(three.Post(BytesOf(kList)).status, 503);
   {
     const MutexLock lock(mutex_);
@@ -899,7 +897,7 @@ TEST_F(DoorTest, AnAddressHasAShareOfWaitingRequests) {
     ASSERT_EQ(waiting.back()->Open().status, 101);
     waiting.back()->Send(BytesOf(FrameOf(FrameType::kWaitRound, "")));
   }
-  while (asked_ < kShare) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(Soon([&] { return asked_ == kShare; }));
   EXPECT_EQ(Web(port(), kGreedy).Post(BytesOf(kList)).status, 503);
   ExpectServed("127.0.0.8");
   // A place is free again when its request is answered, or its connection ends.
@@ -934,7 +932,7 @@ TEST_F(DoorTest, AWaitHoldsNoConnectionToTheFrontend) {
       waiting.back()->Write(wait);
     }
   }
-  Await([&] { return figures_.requests == kWaiters && held() == 1; });
+  EXPECT_TRUE(Soon([&] { return figures_.requests == kWaiters && held() == 1; }));
   ExpectServed("127.0.0.7");
   ExpectServed("127.0.0.8");
   EXPECT_LE(frontend_->connections(), 2u);
@@ -943,7 +941,7 @@ TEST_F(DoorTest, AWaitHoldsNoConnectionToTheFrontend) {
   // its word if it says so at once.)
   std::this_thread::sleep_for(1200ms);
   AnswerHeld(RoundIn(wire::SEALED));
-  Await([&] { return held() == 1; });
+  EXPECT_TRUE(Soon([&] { return held() == 1; }));
   AnswerHeld(RoundIn(wire::CLOSED));
   const Bytes answer = BytesOf(RoundIn(wire::CLOSED));
   for (int i = 0; i < kWaiters; ++i) {
@@ -956,9 +954,9 @@ TEST_F(DoorTest, WhoeverWaitsIsAnsweredWhenTheTimeIsUp) {
   Web patient(port()), hasty(port()), other(port());
   for (Web* web : {&patient, &hasty, &other}) ASSERT_EQ(web->Open().status, 101);
   patient.Send(Wait('r', wire::ANSWERED, 60'000));
-  Await([&] { return held() == 1; });
+  EXPECT_TRUE(Soon([&] { return held() == 1; }));
   other.Send(Wait('r', wire::CLOSED, 60'000));
-  Await([&] { return held() == 2; });
+  EXPECT_TRUE(Soon([&] { return held() == 2; }));
   hasty.Send(Wait('r', wire::ANSWERED, 300));
   // How the round is then, which is asked anew.
   const auto answer = hasty.Receive();
@@ -991,7 +989,7 @@ TEST_F(DoorTest, AWaitWithoutAConnectionIsAnsweredAndTheDoorGoesOn) {
     ASSERT_EQ(busy.back()->Open().status, 101);
     busy.back()->Send(BytesOf(FrameOf(FrameType::kFetchRefresh, "")));
   }
-  Await([&] { return held() == 4; });
+  EXPECT_TRUE(Soon([&] { return held() == 4; }));
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Web(port(), "127.0.2.1").Post(Wait('r', wire::CLOSED, 60'000)).status, 503);
   }
@@ -1026,21 +1024,21 @@ TEST_F(DoorTest, ASubscriptionLastsForAsLongAsSomebodyWaits) {
   ASSERT_EQ(two.Open().status, 101);
   one->Send(Wait('r', wire::CLOSED, 60'000));
   two.Send(Wait('r', wire::CLOSED, 60'000));
-  Await([&] { return figures_.requests == 2 && held() == 1; });
+  EXPECT_TRUE(Soon([&] { return figures_.requests == 2 && held() == 1; }));
   one.reset();
-  Await([&] { return figures_.web_sockets == 1; });
+  EXPECT_TRUE(Soon([&] { return figures_.web_sockets == 1; }));
   EXPECT_EQ(figures_.frontend_connections, 1u);
   two.tls().Close();
-  Await([&] { return figures_.frontend_connections == 0; });
+  EXPECT_TRUE(Soon([&] { return figures_.frontend_connections == 0; }));
   // There are at most a quarter as many as connections. States that no round reaches are one.
   std::vector<std::unique_ptr<Web>> waiting;
   for (const int state : {wire::CLOSED + 2, 100, 1 << 30, int{wire::CLOSED}}) {
     waiting.push_back(std::make_unique<Web>(port()));
     ASSERT_EQ(waiting.back()->Open().status, 101);
     waiting.back()->Send(Wait('r', state, 60'000));
-    Await([&] { return figures_.requests == 2 + waiting.size(); });
+    EXPECT_TRUE(Soon([&] { return figures_.requests == 2 + waiting.size(); }));
   }
-  Await([&] { return figures_.frontend_connections == 2; });
+  EXPECT_TRUE(Soon([&] { return figures_.frontend_connections == 2; }));
   Web one_more(port());
   EXPECT_EQ(one_more.Post(Wait('s', wire::CLOSED, 60'000)).status, 503);
   ExpectServed();
@@ -1062,7 +1060,7 @@ TEST_F(DoorTest, AGroupHasAShareOfConnectionsAndOfRequests) {
   EXPECT_EQ(Web(port(), "127.1.9.9").Open().status, 503);
   ExpectServed("127.0.0.8");
   for (int i = 0; i < 12; ++i) group[i]->Send(BytesOf(FrameOf(FrameType::kFetchRefresh, "")));
-  Await([&] { return held() == 12; });
+  EXPECT_TRUE(Soon([&] { return held() == 12; }));
   const auto answer = group[12]->Ask(kList);
   ASSERT_TRUE(answer.has_value());
   EXPECT_THAT(ErrorIn(*answer),
@@ -1076,7 +1074,7 @@ TEST_F(DoorTest, APingIsAnsweredWhileARequestWaits) {
   Web web(port());
   ASSERT_EQ(web.Open().status, 101);
   web.Send(Wait('r', wire::ANSWERED, 60'000));
-  Await([&] { return held() == 1; });
+  EXPECT_TRUE(Soon([&] { return held() == 1; }));
   web.Write(Web::Piece(Web::kPing, {}));
   EXPECT_EQ(web.NextOpcode(), Web::kPong);
   // Also behind the next requests, which wait for their turn.
@@ -1094,22 +1092,25 @@ TEST_F(DoorTest, APingIsAnsweredWhileARequestWaits) {
 
 // What a client sends while its request waits is kept, up to a limit; then it waits for itself.
 TEST_F(DoorTest, AClientThatWaitsFillsNoMemory) {
-  Start([](Door::Options& options) { options.connection_requests = 1e6; });
+  constexpr int kMessages = 16;
+  Start([](Door::Options& options) { options.address_onion_bytes = 1e9; });
   Web web(port(), "127.0.0.2");
   ASSERT_EQ(web.Open().status, 101);
   web.Send(Wait('r', wire::ANSWERED, 60'000));
-  Await([&] { return held() == 1; });
+  EXPECT_TRUE(Soon([&] { return held() == 1; }));
   const Bytes onions = BytesOf(FrameOf(FrameType::kSubmitOnions, std::string(1 << 20, 'o')));
   std::atomic<int> sent = 0;
   std::thread sends([&] {
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < kMessages; ++i) {
       web.Send(onions);
       ++sent;
     }
   });
-  std::this_thread::sleep_for(500ms);
-  EXPECT_LT(sent, 16) << "the systems' buffers hold less";
-  EXPECT_EQ(asked_, 1);
+  // As long as the door takes for as much of somebody who does not wait.
+  Web served(port(), "127.0.0.3");
+  for (int i = 0; i < kMessages; ++i) EXPECT_EQ(served.Post(onions).status, 200) << i;
+  EXPECT_LT(sent, kMessages) << "the systems' buffers hold less";
+  EXPECT_EQ(asked_, 1 + kMessages);
   ::shutdown(web.tls().descriptor(), SHUT_RDWR);
   sends.join();
 }
@@ -1120,7 +1121,7 @@ TEST_F(DoorTest, AnotherFrontendTakesTheNextRequests) {
   EXPECT_EQ(web.Post(BytesOf(kList)).status, 200);
   ASSERT_EQ(waits.Open().status, 101);
   waits.Send(Wait('r', wire::ANSWERED, 60'000));
-  Await([&] { return held() == 1; });
+  EXPECT_TRUE(Soon([&] { return held() == 1; }));
   std::unique_ptr<net::Server> before = std::move(frontend_);
   const TestIdentity next(7);
   StartFrontend(next);
@@ -1142,7 +1143,13 @@ TEST_F(DoorTest, AnotherFrontendTakesTheNextRequests) {
 
 TEST_F(DoorTest, TheWatchdogsProbeComesBack) {
   Start();
-  door_->Probe();
+  std::promise<void> back;
+  std::thread probe([&] {
+    door_->Probe();
+    back.set_value();
+  });
+  EXPECT_EQ(back.get_future().wait_for(60s), std::future_status::ready);
+  probe.join();
 }
 
 TEST_F(DoorTest, OnlyAProxyOfTheOperatorNamesClients) {
@@ -1502,13 +1509,13 @@ TEST_F(DoorTest, ClientsOfRelaysLeaveTheFrontendToOthers) {
     relayed.back()->Write(frame);
   };
   for (int i = 0; i < 64; ++i) send(Wait('r', wire::ANSWERED, 60'000), "127.0.0.7");
-  Await([&] { return figures_.requests == 64 && held() == 1; });
+  EXPECT_TRUE(Soon([&] { return figures_.requests == 64 && held() == 1; }));
   EXPECT_EQ(figures_.frontend_connections, 1u);
   ExpectServed("127.0.0.8");
   // Requests that take their time, of two relays.
   const Bytes slow = BytesOf(FrameOf(FrameType::kFetchRefresh, ""));
   for (int i = 0; i < 32; ++i) send(slow, i % 2 == 0 ? "127.0.0.7" : "127.0.0.9");
-  Await([&] { return held() == 33; });
+  EXPECT_TRUE(Soon([&] { return held() == 33; }));
   send(slow, "127.0.0.9");
   EXPECT_THAT(std::string(AsText(relayed.back()->Read().body)), ::testing::StartsWith("s503 "));
   ExpectServed("127.0.0.8");
