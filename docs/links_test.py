@@ -136,12 +136,32 @@ class Tree:
                     self.problems.append(f"{path}: no test {suite}.{name}")
 
 
+def figures_twice(root):
+    """Figures that a tree has in two formats, by their paths without an ending."""
+    found = {}
+    for directory, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith((".", "bazel-")) and name not in ("node_modules", "study-results")]
+        for name in files:
+            base, ending = os.path.splitext(name)
+            if ending in (".png", ".svg", ".pdf", ".jpg", ".webp"):
+                found.setdefault(os.path.relpath(os.path.join(directory, base), root), set()).add(ending)
+    return sorted(path for path, endings in found.items() if len(endings) > 1)
+
+
 class LinksTest(unittest.TestCase):
     maxDiff = None
 
     def test_everything_that_is_named_exists(self):
         self.assertGreater(len(sources(ROOT)), 300)
         self.assertEqual(Tree(ROOT).problems, [])
+
+    def test_figures_are_kept_once(self):
+        self.assertEqual(figures_twice(ROOT), [])
+        with tempfile.TemporaryDirectory() as root:
+            for path in ("a/one.png", "a/one.svg", "a/two.png", "b/two.svg"):
+                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+                open(os.path.join(root, path), "w", encoding="utf-8").close()
+            self.assertEqual(figures_twice(root), ["a/one"])
 
     def test_what_does_not_exist_is_found(self):
         files = {

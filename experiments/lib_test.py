@@ -308,7 +308,7 @@ class PageTest(unittest.TestCase):
             plots.logarithmic(figure.axes[0])
             plots.logarithmic(figure.axes[1])  # without data: must not fail
             png = figure.save(directory, "where")
-            self.assertTrue(os.path.exists(os.path.join(directory, "f.svg")))
+            self.assertEqual(os.listdir(directory), ["f.png"])
             sheet = page.Page("A & B <script>")
             sheet.text("one\n\ntwo <b>")
             sheet.image(png, 'an "image"')
@@ -538,7 +538,7 @@ class MainTest(unittest.TestCase):
         self.assertIn("3 points, 2 finished before", err)
         self.assertEqual(self.study.ran, [(1, 1), (10, 1), (100, 1)])
         self.assertEqual(out.strip(), os.path.join(self.out, "index.html"))
-        for name in ("points.csv", "fake.png", "fake.svg", "index.html"):
+        for name in ("points.csv", "fake.png", "index.html"):
             self.assertTrue(os.path.getsize(os.path.join(self.out, name)) > 0)
         self.assertEqual([name for name in os.listdir(self._directory.name) if name.startswith("study-")], [])
 
@@ -627,9 +627,9 @@ class MainTest(unittest.TestCase):
     def test_draws_again_without_running(self):
         self.assertEqual(self.main("--draw")[0], 2)
         self.assertEqual(self.main("--tiny")[0], 0)
-        os.remove(os.path.join(self.out, "fake.svg"))
+        os.remove(os.path.join(self.out, "fake.png"))
         self.assertEqual(self.main("--draw")[0], 0)
-        self.assertTrue(os.path.exists(os.path.join(self.out, "fake.svg")))
+        self.assertTrue(os.path.exists(os.path.join(self.out, "fake.png")))
         self.assertEqual(len(self.study.ran), 3)
 
 

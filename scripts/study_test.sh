@@ -73,7 +73,7 @@ done
 out=$TEST_TMPDIR/out
 printed=$("$study" table-size --tiny --out "$out" --work "$work") || fail "the study failed"
 [ "$printed" = "$out/index.html" ] || fail "printed: $printed"
-for file in points.csv table-size.png table-size.svg index.html; do
+for file in points.csv table-size.png index.html; do
   [ -s "$out/$file" ] || fail "$file is missing"
 done
 [ "$(wc -l <"$out/points.csv")" = 3 ] || fail "not one line for each of two points: $(cat "$out/points.csv")"

@@ -1,4 +1,4 @@
-"""How the studies' figures look: one style, PNG and SVG, a sentence that says what they show, the machine in the caption."""
+"""How the studies' figures look: one style, a sentence that says what they show, the machine in the caption."""
 
 import math
 import os
@@ -7,8 +7,6 @@ import textwrap
 import matplotlib
 
 matplotlib.use("Agg")
-# So that the same points give the same SVG, byte for byte.
-matplotlib.rcParams["svg.hashsalt"] = "shoal"
 matplotlib.rcParams.update({
     "font.size": 9,
     "axes.grid": True,
@@ -217,14 +215,12 @@ class Figure:
         self._place_names()  # once more: the first draw has moved the panels
 
     def save(self, directory, caption):
-        """Writes NAME.png and NAME.svg; returns the path of the PNG."""
+        """Writes NAME.png, which the same points give byte for byte; returns its path."""
         self.lay_out(caption)
-        for suffix in ("png", "svg"):
-            metadata = {"Date": None} if suffix == "svg" else {"Software": None}
-            self.figure.savefig(os.path.join(directory, f"{self.name}.{suffix}"), dpi=130,
-                                metadata=metadata)
+        path = os.path.join(directory, f"{self.name}.png")
+        self.figure.savefig(path, dpi=130, metadata={"Software": None})
         plt.close(self.figure)
-        return os.path.join(directory, f"{self.name}.png")
+        return path
 
 
 def _powers(axis):

@@ -287,7 +287,7 @@ _HELP = """examples:
   scripts/study {name} --full --estimate
   scripts/study {name} --full --only '1,000,000'      the points described with these words
 
-Results go to OUT: points.csv, figures as PNG and SVG, and index.html, which opens without a network.
+Results go to OUT: points.csv, figures as PNG, and index.html, which opens without a network.
 A run that was interrupted goes on where it stopped: points that are in the CSV are not run again.
 
 A point whose round or program fails is left out: the others are run, its logs are kept in OUT, and the

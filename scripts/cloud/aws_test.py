@@ -1093,7 +1093,7 @@ class HomeTest(unittest.TestCase):
         row = dict(zip(names, values))
         self.assertEqual((row["offline_s"], row["online_s"], row["noise_queries"], row["answers_checked"]),
                          ("1.5", "0.25", "5", "8"))
-        self.assertTrue(os.path.getsize(os.path.join(out, "rounds.svg")))
+        self.assertTrue(os.path.getsize(os.path.join(out, "rounds.png")))
 
     def test_wrong_answers_are_no_point(self):
         for changes in ({"answers_wrong": 1}, {"answers_correct": 7}, {"answers_compared_with_table": 0}):

@@ -8,21 +8,16 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 
 namespace shoal::door {
 namespace {
 
+using shoal::testing::Soon;
 using shoal::testing::StatusIs;
 using namespace std::chrono_literals;
 
 constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
-
-// Waits until it is so.
-template <typename Condition>
-void Await(const Condition& condition) {
-  for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_TRUE(condition());
-}
 
 TEST(HealthTest, WhoeverAsksWaitsForNoProbe) {
   std::atomic<bool> runs = false;
@@ -34,7 +29,7 @@ TEST(HealthTest, WhoeverAsksWaitsForNoProbe) {
   const auto start = std::chrono::steady_clock::now();
   {
     const Health health(hangs, 1h, 1h);
-    Await([&] { return runs.load(); });
+    EXPECT_TRUE(Soon([&] { return runs.load(); }));
     for (int i = 0; i < 1000; ++i) {
       EXPECT_THAT(health.Last(), StatusIs(kUnavailable, "not asked yet"));
     }
@@ -49,11 +44,11 @@ TEST(HealthTest, TheLatestAnswerCounts) {
         return well ? absl::OkStatus() : absl::UnavailableError("away");
       },
       1ms, 1h);
-  Await([&] { return absl::StrContains(health.Last().message(), "away"); });
+  EXPECT_TRUE(Soon([&] { return absl::StrContains(health.Last().message(), "away"); }));
   well = true;
-  Await([&] { return health.Last().ok(); });
+  EXPECT_TRUE(Soon([&] { return health.Last().ok(); }));
   well = false;
-  Await([&] { return !health.Last().ok(); });
+  EXPECT_TRUE(Soon([&] { return !health.Last().ok(); }));
 }
 
 // A probe that hangs leaves an answer of before.
@@ -65,8 +60,8 @@ TEST(HealthTest, AnOldAnswerIsNone) {
         return absl::OkStatus();
       },
       1ms, 300ms);
-  Await([&] { return asked > 1; });
-  Await([&] { return !health.Last().ok(); });
+  EXPECT_TRUE(Soon([&] { return asked > 1; }));
+  EXPECT_TRUE(Soon([&] { return !health.Last().ok(); }));
   EXPECT_THAT(health.Last(), StatusIs(kUnavailable, "nothing is known"));
 }
 

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "src/base/clock.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/client/state.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/client/witness.h"
@@ -248,10 +249,10 @@ TEST_F(HandleTest, OneCallAtATime) {
   std::atomic<bool> inside = false, go_on = false;
   const Call slow = {.report = [&](const Report&) {
     inside = true;
-    while (!go_on) std::this_thread::yield();
+    EXPECT_TRUE(::shoal::testing::Soon([&] { return go_on.load(); }));
   }};
   std::thread first([&] { SHOAL_EXPECT_OK(LookUp(*handle, {"key-1"}, slow)); });
-  while (!inside) std::this_thread::yield();
+  EXPECT_TRUE(::shoal::testing::Soon([&] { return inside.load(); }));
 
   const auto refused = LookUp(*other, {"key-2"});
   EXPECT_TRUE(client::IsInUse(refused.status())) << refused.status();

@@ -16,6 +16,7 @@
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/base/testing/test_random.h"
 #include "src/machines/chunk_seal.h"
 #include "src/machines/load_bound.h"
@@ -747,7 +748,7 @@ TEST(MachinesTest, MachinesThatWaitForEachOtherGiveUp) {
   std::atomic<int> here = 0;
   Computing computing(&cluster);
   std::thread signs([&] {
-    while (here < 2) std::this_thread::yield();
+    EXPECT_TRUE(shoal::testing::Soon([&] { return here == 2; }));
     computing.While(0, 300, [&] {
       for (Machines* each : all) each->GiveSignOfLife();
     });
@@ -761,7 +762,7 @@ TEST(MachinesTest, MachinesThatWaitForEachOtherGiveUp) {
     ++here;
     const absl::Status status = machines.Gather("stuck", {}, 0).status();
     computing.End();
-    while (here > 0) std::this_thread::yield();  // `all` is in use
+    EXPECT_TRUE(shoal::testing::Soon([&] { return here == 0; }));  // `all` is in use
     return status;
   });
   signs.join();
@@ -789,10 +790,10 @@ TEST(MachinesTest, AMachineThatFallsSilentIsNoticedByOneThatComputes) {
         machines.GiveSignOfLife();
         if (c.finishes) machines.Finish();
         silent = true;
-        while (!over) std::this_thread::yield();
+        EXPECT_TRUE(shoal::testing::Soon([&] { return over.load(); }));
         return absl::OkStatus();
       }
-      while (!silent) std::this_thread::yield();
+      EXPECT_TRUE(shoal::testing::Soon([&] { return silent.load(); }));
       for (int i = 0; i < c.signs; ++i) machines.GiveSignOfLife();
       const absl::Status status = machines.Gather("second", {}, 0).status();
       over = true;

@@ -2,11 +2,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <latch>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "src/base/testing/soon.h"
 
 namespace shoal {
 namespace {
@@ -29,15 +29,21 @@ TEST(ThreadPoolTest, ParallelForCoversEveryIndexOnceAlsoNested) {
 // one part, and the pool's only worker leaves the first loop to run the other.
 TEST(ThreadPoolTest, LoopsShareTheWorkers) {
   ThreadPool pool(1);
-  std::atomic<bool> done = false;
+  std::atomic<bool> done = false, joined = false;
   std::thread long_loop([&] {
+    const auto caller = std::this_thread::get_id();
     pool.ParallelFor(1 << 20, 1, [&](size_t, size_t) {
+      if (std::this_thread::get_id() != caller) joined = true;
       if (!done) std::this_thread::sleep_for(std::chrono::microseconds(100));
     });
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the worker joins the first loop
-  std::latch both(2);
-  pool.ParallelFor(2, 1, [&](size_t, size_t) { both.arrive_and_wait(); });
+  EXPECT_TRUE(testing::Soon([&] { return joined.load(); }));
+  std::atomic<int> parts = 0, together = 0;
+  pool.ParallelFor(2, 1, [&](size_t, size_t) {
+    ++parts;
+    together += testing::Soon([&] { return parts == 2; }, std::chrono::seconds(10));
+  });
+  EXPECT_EQ(together, 2);
   done = true;
   long_loop.join();
 }

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "src/base/bytes.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/base/testing/test_random.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
@@ -318,7 +319,7 @@ TEST_F(ControlTest, AnEndDoesNotOvertakeTheOpening) {
       ended_too_early = !opened;
       ended = true;
     } else {
-      while (ticks < 5) std::this_thread::yield();
+      EXPECT_TRUE(::shoal::testing::Soon([&] { return ticks >= 5; }));
       opened = true;
     }
     return absl::OkStatus();

@@ -19,6 +19,7 @@
 #include "src/base/byte_source.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/base/testing/test_random.h"
 #include "src/machines/load_bound.h"
 #include "src/machines/machines.h"
@@ -490,10 +491,9 @@ TEST(PartyContentTest, NoMachineGoesOnBeforeTheHeadHasStored) {
       const StoreDigest store = [&](const Digest&) {
         // The others have sent all that the head needs. Lets them wait for a while.
         const uint64_t before[] = {cluster.waits(1), cluster.waits(2)};
-        while (gone_on == 0 &&
-               (cluster.waits(1) < before[0] + 4 || cluster.waits(2) < before[1] + 4)) {
-          std::this_thread::yield();
-        }
+        EXPECT_TRUE(::shoal::testing::Soon([&] {
+          return cluster.waits(1) >= before[0] + 4 && cluster.waits(2) >= before[1] + 4;
+        }));
         EXPECT_EQ(gone_on, 0u);
         return refused ? absl::FailedPreconditionError("another was stored") : absl::OkStatus();
       };
@@ -554,7 +554,7 @@ TEST(PartyContentTest, NobodyHasALastPieceBeforeAllIsStored) {
         if (rank == late) {
           // Lets the other one wait for a while.
           const uint64_t before = cluster.waits(other);
-          while (!has_last[other] && cluster.waits(other) < before + 4) std::this_thread::yield();
+          EXPECT_TRUE(::shoal::testing::Soon([&] { return cluster.waits(other) >= before + 4; }));
           EXPECT_FALSE(has_last[other]);
         }
         const absl::Status last = source.Next().status();

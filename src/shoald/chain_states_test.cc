@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 
 namespace shoal::shoald {
 namespace {
@@ -140,9 +141,7 @@ TEST_F(ChainStatesTest, TheWatchKnowsTheChainOnceItHasAsked) {
   ChainStates second = Make(2, Asks(third));
   ChainStates first = Make(1, Asks(second));
   const ChainWatch watch(&first, &clocks_[0]);
-  for (int i = 0; i < 10'000 && watch.Last().parties.empty(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  ASSERT_TRUE(::shoal::testing::Soon([&] { return !watch.Last().parties.empty(); }));
   EXPECT_EQ(watch.Last().parties.size(), kParties);
   EXPECT_EQ(watch.Last().age_s, 0u);
 }

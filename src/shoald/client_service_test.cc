@@ -378,7 +378,6 @@ TEST_F(ClientServiceTest, SlotsAreAcknowledgedOnceTheyAreDurableAndInGroups) {
   for (int i = 0; i < 50; ++i) {
     answers.push_back(Send(wire::MakeFrame(FrameType::kSubmitOnions, Onions(client, 1))));
   }
-  std::this_thread::sleep_for(30ms);
   for (const auto& answer : answers) EXPECT_FALSE(Answered(answer));
   journal_.Open();
   std::set<uint32_t> slots;
@@ -464,16 +463,16 @@ TEST_F(ClientServiceTest, WhoWaitsHearsOfTheStateOrOfTheDeadline) {
   // Reached already; no time to wait.
   EXPECT_TRUE(Answered(WaitFor(round, wire::OPEN_FOR_ONIONS, 60'000)));
   EXPECT_TRUE(Answered(WaitFor(round, wire::CLOSED, 0)));
-  // The deadline.
+  std::future<Frame> queries = WaitFor(round, wire::OPEN_FOR_QUERIES, 60'000);
+  std::future<Frame> closed = WaitFor(round, wire::CLOSED, 60'000);
+  // The deadline of one who came later.
   const auto start = std::chrono::steady_clock::now();
   SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundState state, read(WaitFor(round, wire::CLOSED, 200)));
   EXPECT_EQ(state, wire::OPEN_FOR_ONIONS);
   EXPECT_GE(std::chrono::steady_clock::now() - start, 200ms);
 
-  std::future<Frame> queries = WaitFor(round, wire::OPEN_FOR_QUERIES, 60'000);
-  std::future<Frame> closed = WaitFor(round, wire::CLOSED, 60'000);
-  std::this_thread::sleep_for(100ms);
   EXPECT_FALSE(Answered(queries));
+  EXPECT_FALSE(Answered(closed));
   server::testing::Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(2));
   SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));

@@ -17,11 +17,13 @@
 #include "gtest/gtest.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/server/testing/deployment.h"
 
 namespace shoal::shoald {
 namespace {
 
+using ::shoal::testing::Soon;
 using ::shoal::testing::StatusIs;
 using namespace std::chrono_literals;
 
@@ -29,11 +31,6 @@ class DriverTest : public ::testing::Test {
  protected:
   DriverTest() : deployment_({.rows = 10, .plan = {.onions_count = 1, .stage_limit_s = 100}}) {}
 
-  template <typename Condition>
-  static bool Soon(const Condition& condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
-    return condition();
-  }
   void ExpectNothingHeld() {
     for (uint32_t j = 1; j <= 3; ++j) EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
   }
@@ -225,10 +222,6 @@ class RepeatTest : public ::testing::Test {
     };
   }
 
-  static bool Soon(const std::function<bool()>& condition) {
-    for (int i = 0; i < 6000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
-    return condition();
-  }
   wire::RoundInfo First() { return deployment_->frontend().ListRounds().rounds(0); }
   bool Reached(wire::RoundState state) {
     return Soon([&] { return First().state() >= state || First().state() == wire::ABORTED; });

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
+#include "src/base/testing/soon.h"
 #include "src/net/server.h"
 #include "src/net/testing/test_identity.h"
 #include "src/wire/frame.h"
@@ -48,10 +49,7 @@ class KeptConnectionsTest : public ::testing::Test {
     return answer.ok() && answer->bulk == frame.bulk;
   }
   bool Has(size_t connections) {
-    for (int i = 0; i < 1000 && server_->connections() != connections; ++i) {
-      std::this_thread::sleep_for(10ms);
-    }
-    return server_->connections() == connections;
+    return ::shoal::testing::Soon([&] { return server_->connections() == connections; });
   }
 
   const net::testing::TestIdentity identity_{1};

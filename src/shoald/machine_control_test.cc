@@ -22,6 +22,7 @@
 #include "src/base/clock.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/base/testing/test_random.h"
 #include "src/cli/exit_code.h"
 #include "src/machines/machines.h"
@@ -44,6 +45,7 @@ namespace {
 using machines::Machines;
 using machines::testing::LocalCluster;
 using server::Party;
+using ::shoal::testing::Soon;
 using ::shoal::testing::StatusIs;
 using ::shoal::testing::TestRandom;
 using namespace std::chrono_literals;
@@ -280,7 +282,7 @@ TEST(MachineControlTest, ARoundThatOneMachineRefusesEndsAtAll) {
   EXPECT_FALSE(job.steps->Open(refused).ok());
   // By the head's own thread (Control::Options::failed), and then by its orders.
   for (uint32_t rank = 0; rank < job.count(); ++rank) {
-    while (job.party(rank).open_rounds() > 0) std::this_thread::yield();
+    EXPECT_TRUE(Soon([&] { return job.party(rank).open_rounds() == 0; }));
   }
   job.refuses = ~0u;
   job.frontend(0).Abort(refused.id(), "refused");
@@ -299,7 +301,7 @@ TEST(MachineControlTest, NoRoundIsDraftedWhileTheMachinesDoNotHearEachOther) {
   Job job(2, std::nullopt, 3s);
   SHOAL_ASSERT_OK(job.control(0).AwaitAll());
   job.CutOff(1);
-  while (job.control(0).ReadyFor(1).ok()) std::this_thread::sleep_for(10ms);
+  ASSERT_TRUE(Soon([&] { return !job.control(0).ReadyFor(1).ok(); }));
   EXPECT_THAT(job.Announce(), StatusIs(kUnavailable, "do not hear each other"));
   job.GiveUp(1);
   EXPECT_THAT(job.ended(0), StatusIs(kUnavailable, ""));
@@ -351,9 +353,8 @@ TEST(MachineControlTest, NoRoundIsDraftedOfAnEpochThatAMachineLacks) {
   }
   SHOAL_ASSERT_OK(job.TakeAtBackend(next));
   // Once machine 1 has said so.
-  while (!absl::StrContains(job.control(0).ReadyFor(next).message(), "machine 2")) {
-    std::this_thread::sleep_for(10ms);
-  }
+  ASSERT_TRUE(Soon(
+      [&] { return absl::StrContains(job.control(0).ReadyFor(next).message(), "machine 2"); }));
   EXPECT_THAT(job.Announce(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                        "machine 2 of the party does not have epoch 2 of the table, "
                                        "but epoch 1: put the same table there"));

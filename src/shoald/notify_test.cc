@@ -21,9 +21,13 @@ namespace {
 using ::testing::MatchesRegex;
 using namespace std::chrono_literals;
 
+// As many bytes as a name may have.
+constexpr size_t kMostBytes = sizeof(sockaddr_un::sun_path) - 1;
+
 class NotifyTest : public ::testing::Test {
  protected:
-  NotifyTest() : name_(absl::StrCat("@shoal-notify-test-", ::getpid())) {
+  NotifyTest() : name_(absl::StrCat("@shoal-notify-test-", ::getpid(), "-")) {
+    name_.resize(kMostBytes, 'x');
     fd_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
@@ -48,7 +52,7 @@ class NotifyTest : public ::testing::Test {
     return ::recv(fd_, &byte, 1, MSG_DONTWAIT) < 0;
   }
 
-  const std::string name_;
+  std::string name_;
   int fd_;
 };
 
@@ -84,9 +88,20 @@ TEST_F(NotifyTest, TheEnvironmentNamesTheManager) {
   EXPECT_TRUE(HearsNothing());
 }
 
+// Nothing is said to another socket, nothing is kept open, and who is there is told.
 TEST_F(NotifyTest, ASocketThatIsGoneOrTooLongIsNoHarm) {
+  const int before = ::dup(fd_);
+  ::close(before);
   Notifier("/no/such/socket", std::nullopt).Stopping();
-  Notifier(std::string(200, 'x'), std::nullopt).Stopping();
+  for (const size_t more : {1, 2, 100}) {
+    Notifier(name_ + std::string(more, 'x'), std::nullopt).Stopping();
+  }
+  EXPECT_TRUE(HearsNothing());
+  const int after = ::dup(fd_);
+  ::close(after);
+  EXPECT_EQ(after, before) << "the lowest descriptor that is free";
+  Notifier(name_, std::nullopt).Stopping();
+  EXPECT_EQ(Heard(), "STOPPING=1");
 }
 
 TEST_F(NotifyTest, AliveIsSaidAgainAndAgain) {

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/net/server.h"
 #include "src/net/testing/test_identity.h"
 #include "src/parallel/mutex.h"
@@ -30,6 +31,7 @@ namespace shoal::shoald {
 namespace {
 
 using net::testing::TestIdentity;
+using ::shoal::testing::Soon;
 using ::shoal::testing::StatusIs;
 using wire::FrameType;
 using namespace std::chrono_literals;
@@ -540,10 +542,11 @@ TEST(PartStagesTest, TriesThatWereReplacedReserveNothing) {
   for (uint64_t attempt = 1; attempt <= 100; ++attempt) {
     auto part = receiver.Offline(OneOf(2, 0, attempt, kEach));
     // A stage may take a moment to notice that its try is over.
-    while (absl::IsResourceExhausted(part.status())) {
-      std::this_thread::yield();
+    EXPECT_TRUE(Soon([&] {
+      if (!absl::IsResourceExhausted(part.status())) return true;
       part = receiver.Offline(OneOf(2, 0, ++attempt, kEach));
-    }
+      return false;
+    }));
     SHOAL_ASSERT_OK(part.status());
     kept.push_back(*std::move(part));
     EXPECT_GE(receiver.spools().free_bytes(), all - 2 * kEach * kOnion);
@@ -590,7 +593,9 @@ TEST(PartStagesTest, ATryThatWaitsForItsPartysOtherMachinesIsReplaced) {
   for (const uint64_t attempt : {1, 2}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(auto part, receiver.Offline(OneOf(1, 0, attempt)));
     SHOAL_ASSERT_OK(part->Take(Bytes(kOnion)));
-    while (attempt == 1 && stages == 0) std::this_thread::yield();
+    if (attempt == 1) {
+      EXPECT_TRUE(Soon([&] { return stages > 0; }));
+    }
     parts.push_back(std::move(part));
   }
   SHOAL_EXPECT_OK(parts[1]->Wait());
@@ -604,7 +609,7 @@ TEST(PartStagesTest, ATryThatWaitsForItsPartysOtherMachinesIsReplaced) {
     return std::make_unique<BytesSource>(Bytes(kAnswer));
   };
   auto first = std::async(std::launch::async, [&] { return receiver.Online(OneOf(1, 0, 1)); });
-  while (stages == 0) std::this_thread::yield();
+  EXPECT_TRUE(Soon([&] { return stages > 0; }));
   SHOAL_EXPECT_OK(receiver.Online(OneOf(1, 0, 2)));
   again.Set();
   EXPECT_THAT(first.get(), StatusIs(absl::StatusCode::kAborted, "a later try"));

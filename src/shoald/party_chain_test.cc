@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/base/testing/test_random.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
@@ -534,7 +535,8 @@ class Chain {
   }
   void ExpectRoundIsGone(uint32_t number) {
     for (const auto& machine : party(number).machines) {
-      while (machine->party->open_rounds() > 0) std::this_thread::yield();  // the end takes a tick
+      // The end takes a tick.
+      EXPECT_TRUE(::shoal::testing::Soon([&] { return machine->party->open_rounds() == 0; }));
     }
   }
   // The party's processes die and come back with what is on the head's disk.

@@ -3,7 +3,9 @@
 #include "src/shoald/peer.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #include "gtest/gtest.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/net/testing/test_identity.h"
 #include "src/parallel/mutex.h"
 #include "src/server/slices.h"
@@ -39,6 +42,7 @@ namespace shoal::shoald {
 namespace {
 
 using net::testing::TestIdentity;
+using ::shoal::testing::Soon;
 using ::shoal::testing::StatusIs;
 using wire::FrameType;
 using namespace std::chrono_literals;
@@ -324,10 +328,21 @@ class Relay {
     const MutexLock lock(mutex_);
     for (const int socket : sockets_) ::shutdown(socket, SHUT_RDWR);
   }
-  // Sends what nobody asked for to those who have connected.
-  void Speak() {
+  // Sends what nobody asked for over all connections that there are, and waits until the other
+  // side's system has it. How many there are.
+  int Speak() {
     const MutexLock lock(mutex_);
-    for (size_t i = 0; i < sockets_.size(); i += 2) ::send(sockets_[i], "x", 1, MSG_NOSIGNAL);
+    int told = 0;
+    for (size_t i = 0; i < sockets_.size(); i += 2) {
+      const int socket = sockets_[i];
+      if (::send(socket, "x", 1, MSG_NOSIGNAL) != 1) continue;
+      ++told;
+      EXPECT_TRUE(Soon([&] {
+        int unacknowledged = -1;
+        return ::ioctl(socket, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
+      }));
+    }
+    return told;
   }
   // That have been made.
   size_t connections() {
@@ -430,10 +445,7 @@ class KeptConnectionTest : public PeerTest {
   }
   // Waits until party 2 has so many connections.
   bool Has(size_t connections) {
-    for (int i = 0; i < 1000 && server_->connections() != connections; ++i) {
-      std::this_thread::sleep_for(10ms);
-    }
-    return server_->connections() == connections;
+    return Soon([&] { return server_->connections() == connections; });
   }
 
   Relay relay_{server_->port()};
@@ -468,8 +480,7 @@ TEST_F(KeptConnectionTest, WhereTheOtherPartyListensAnewQueriesTakeANewOne) {
 
 TEST_F(KeptConnectionTest, OneOverWhichSomethingCameUnaskedIsNotUsed) {
   RunToQueries();
-  relay_.Speak();
-  std::this_thread::sleep_for(100ms);  // over the loopback interface
+  EXPECT_GE(relay_.Speak(), 1);
   EXPECT_EQ(ConnectionsOfOnline(), 1u);
 }
 
@@ -523,11 +534,7 @@ TEST_F(PeerTest, AStageWhoseConnectionIsCutIsRunAgain) {
   deployment_.tamper(2).queries = cut_once(queries);
   deployment_.tamper(2).answers = cut_once(answers);
   const Driver driver(&frontend, &chain, &deployment_.clock());
-  const auto soon = [](const auto& condition) {
-    for (int i = 0; i < 6000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
-    return condition();
-  };
-  ASSERT_TRUE(soon([&] { return frontend.ListRounds().rounds_size() > 0; }));
+  ASSERT_TRUE(Soon([&] { return frontend.ListRounds().rounds_size() > 0; }));
   const auto first = [&] { return frontend.ListRounds().rounds(0); };
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const round::Round round,
@@ -536,7 +543,7 @@ TEST_F(PeerTest, AStageWhoseConnectionIsCutIsRunAgain) {
   server::testing::Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(kSlots));
   const auto reached = [&](wire::RoundState state) {
-    return soon([&] { return first().state() >= state; }) && first().state() == state;
+    return Soon([&] { return first().state() >= state; }) && first().state() == state;
   };
   ASSERT_TRUE(reached(wire::OPEN_FOR_QUERIES)) << first().abort_reason();
   const std::vector<uint64_t> rows(kSlots, 7);

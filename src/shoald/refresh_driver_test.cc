@@ -3,14 +3,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "gtest/gtest.h"
 #include "src/base/check.h"
+#include "src/base/clock.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/server/testing/deployment.h"
 
 namespace shoal::shoald {
@@ -19,7 +19,7 @@ namespace {
 using server::testing::Break;
 using server::testing::Client;
 using server::testing::Deployment;
-using namespace std::chrono_literals;
+using ::shoal::testing::Soon;
 
 server::testing::DeploymentOptions WithTerms() {
   wire::TermLimit limit;
@@ -29,6 +29,21 @@ server::testing::DeploymentOptions WithTerms() {
           .plan = {.stage_limit_s = 100, .terms = {.refreshes = 2, .every_hours = 1}},
           .term_limit = limit};
 }
+
+// Counts how often the driver asks for the time, which it does for each refresh that has failed.
+class CountedClock final : public Clock {
+ public:
+  explicit CountedClock(const Clock* clock) : clock_(clock) {}
+  uint64_t NowSeconds() const override { return clock_->NowSeconds(); }
+  uint64_t SteadyMilliseconds() const override {
+    ++looks;
+    return clock_->SteadyMilliseconds();
+  }
+  mutable std::atomic<uint64_t> looks = 0;
+
+ private:
+  const Clock* const clock_;
+};
 
 class RefreshDriverTest : public ::testing::Test {
  protected:
@@ -44,7 +59,7 @@ class RefreshDriverTest : public ::testing::Test {
   }
   void StartDriver() {
     driver_ = std::make_unique<RefreshDriver>(
-        &deployment_.refreshes(), &deployment_.node(1), &deployment_.clock(),
+        &deployment_.refreshes(), &deployment_.node(1), &clock_,
         [this](const absl::Status& how) { ++(how.ok() ? done_ : failed_); });
   }
   uint64_t NextEpoch(uint32_t parties = 3) {
@@ -54,10 +69,11 @@ class RefreshDriverTest : public ::testing::Test {
     }
     return epoch;
   }
-  template <typename Condition>
-  static bool Soon(const Condition& condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
-    return condition();
+  // Waits until the driver has looked, with the clock as it is, at what is due. What the first of
+  // these turns begins, and the time of the next try, have ended by the third.
+  void LetTheDriverLook() {
+    const uint64_t before = clock_.looks;
+    ASSERT_TRUE(Soon([&] { return clock_.looks >= before + 3; }));
   }
   // Answers of an epoch are shown.
   bool Shows(uint64_t epoch) {
@@ -67,6 +83,7 @@ class RefreshDriverTest : public ::testing::Test {
   }
 
   Deployment deployment_;
+  CountedClock clock_{&deployment_.clock()};
   std::optional<Client> client_;
   std::atomic<int> done_ = 0, failed_ = 0;
   std::unique_ptr<RefreshDriver> driver_;
@@ -97,13 +114,13 @@ TEST_F(RefreshDriverTest, WhatFailsIsTriedAgainAfterAPause) {
   StartDriver();
   const uint64_t epoch = NextEpoch();
   ASSERT_TRUE(Soon([&] { return failed_ == 1; }));
-  std::this_thread::sleep_for(500ms);
+  LetTheDriverLook();
   EXPECT_EQ(failed_ + done_, 1);
   EXPECT_NE(deployment_.refreshes().Reports()[0].problem(), "");
   deployment_.clock().steady_s += 2;
   ASSERT_TRUE(Soon([&] { return failed_ == 2; }));
   deployment_.clock().steady_s += 3;
-  std::this_thread::sleep_for(500ms);
+  LetTheDriverLook();
   EXPECT_EQ(failed_ + done_, 2);
   deployment_.clock().steady_s += 1;
   ASSERT_TRUE(Soon([&] { return done_ == 1; }));

@@ -21,6 +21,7 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/onion/onion.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
@@ -641,7 +642,7 @@ TEST_F(FrontendMachinesTest, NoAnswersBeforeAllMachinesHaveTheirs) {
   const auto answered = [&](uint32_t rank) {
     return *frontend(rank).Stage(round.id()) == server::FrontendStage::kAnswered;
   };
-  while (!answered(0) || !answered(1)) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(::shoal::testing::Soon([&] { return answered(0) && answered(1); }));
   machines().Ticks(4);
   ExpectAll(round, wire::ANSWERING);
   for (const Client& client : clients) {
@@ -1165,11 +1166,10 @@ TEST_F(FrontendMachinesTest, CostsThatNoHonestPartyHasAreNotTold) {
 class DriverOfMachinesTest : public FrontendMachinesTest {
  protected:
   bool Soon(const std::function<bool()>& condition) {
-    for (int i = 0; i < 3000 && !condition(); ++i) {
+    return ::shoal::testing::Soon([&] {
       machines().Tick();
-      std::this_thread::sleep_for(10ms);
-    }
-    return condition();
+      return condition();
+    });
   }
 };
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/onion/onion.h"
 #include "src/parallel/mutex.h"
 #include "src/roster/testing/parties.h"
@@ -759,8 +760,8 @@ TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
   auto signed_header = std::async(std::launch::async, [&] { return backend.SignHeader(header); });
   signing.get_future().wait();
   auto withdrawn = std::async(std::launch::async, [&] { return backend.Withdraw(counter); });
-  // Gives the withdrawal time to come in between. In either order nothing stays.
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  // The draft goes while it is being signed.
+  EXPECT_TRUE(::shoal::testing::Soon([&] { return backend.open_rounds() == 0; }));
   finish.set_value();
   SHOAL_EXPECT_OK(withdrawn.get());
   signed_header.wait();

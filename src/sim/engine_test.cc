@@ -26,6 +26,7 @@
 #include "src/base/check.h"
 #include "src/base/clock.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/engine_client.h"
 #include "src/client/retrieval.h"
@@ -1011,11 +1012,10 @@ class EndlessServer final : public ServerAround {
       pir::Role role, std::span<const pir::RequestView> requests) const override {
     if (requests[0].kind != pir::sets::kTreeHints) return ServerAround::Answer(role, requests);
     begun = true;
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!*stop_ && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    const bool told = shoal::testing::Soon([this] { return stop_->load(); });
     std::vector<absl::StatusOr<Bytes>> answers;
-    answers.emplace_back(*stop_ ? absl::FailedPreconditionError("told to end")
-                                : absl::InternalError("nobody said that it should end"));
+    answers.emplace_back(told ? absl::FailedPreconditionError("told to end")
+                              : absl::InternalError("nobody said that it should end"));
     return answers;
   }
   static inline std::atomic<bool> begun = false;
@@ -1053,7 +1053,7 @@ TEST(EngineSim, ANewEpochEndsWorkOnHints) {
     status =
         CallService(*service, wire::MakeFrame(FrameType::kPirQuery, query, Bytes(52))).status();
   });
-  while (!EndlessServer::begun) std::this_thread::yield();
+  EXPECT_TRUE(shoal::testing::Soon([] { return EndlessServer::begun.load(); }));
   SHOAL_EXPECT_OK(service->Reload(world.SignSetups(world.MakeTable(2, 100, 128), {&engine})));
   asks.join();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, "told to end"));

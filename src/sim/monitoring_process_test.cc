@@ -19,12 +19,14 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/sim/process_chain.h"
 #include "src/sim/processes.h"
 
 namespace shoal::sim {
 namespace {
 
+using ::shoal::testing::Soon;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using namespace std::chrono_literals;
@@ -79,14 +81,6 @@ class MonitoringProcessTest : public ::testing::Test {
     }
     return -1;
   }
-  template <typename Condition>
-  static bool Soon(const Condition& condition) {
-    const auto until = std::chrono::steady_clock::now() + kLong;
-    while (!condition() && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(50ms);
-    }
-    return condition();
-  }
 
   ProcessChain chain_{::testing::UnitTest::GetInstance()->current_test_info()->name(),
                       {.rounds = "onions_window_s: 3600 onions_count: 1 queries_window_s: 3600 "
@@ -96,7 +90,7 @@ class MonitoringProcessTest : public ::testing::Test {
 };
 
 TEST_F(MonitoringProcessTest, EveryPartyShowsItsFigures) {
-  ASSERT_TRUE(Soon([&] { return absl::StrContains(Get(1, "/healthz"), "ok\n"); }))
+  ASSERT_TRUE(Soon([&] { return absl::StrContains(Get(1, "/healthz"), "ok\n"); }, kLong))
       << Get(1, "/healthz") << party(1).Output();
   const Result query = RunToEnd({Shoal(), "query", "--config", client_, "key-7"});
   ASSERT_EQ(query.code, 0) << query.output;
@@ -136,7 +130,8 @@ TEST_F(MonitoringProcessTest, AMissingPartyIsNamedWhereverItIsInTheChain) {
 
   chain_.Kill(3);
   ASSERT_TRUE(party(1).WaitForOutput("party 3 is missing: reaching party 3")) << party(1).Output();
-  ASSERT_TRUE(Soon([&] { return absl::StrContains(Get(1, "/healthz"), "party 3 is missing"); }))
+  ASSERT_TRUE(
+      Soon([&] { return absl::StrContains(Get(1, "/healthz"), "party 3 is missing"); }, kLong))
       << Get(1, "/healthz");
   EXPECT_THAT(Get(1, "/healthz"), StartsWith("HTTP/1.1 503 "));
   EXPECT_THAT(Get(2, "/healthz"), StartsWith("HTTP/1.1 200 ")) << "it is well itself";
@@ -148,7 +143,7 @@ TEST_F(MonitoringProcessTest, AMissingPartyIsNamedWhereverItIsInTheChain) {
 
   chain_.Start(3);
   ASSERT_TRUE(party(1).WaitForOutput("party 3 answers again")) << party(1).Output();
-  ASSERT_TRUE(Soon([&] { return RunToEnd(parties).code == 0; }));
+  ASSERT_TRUE(Soon([&] { return RunToEnd(parties).code == 0; }, kLong));
 }
 
 // A frontend that tries every two seconds and fails says so once.

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "boost/asio.hpp"
@@ -20,6 +21,7 @@
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/net/connection.h"
 #include "src/net/testing/test_identity.h"
 #include "src/roster/party_keys.h"
@@ -38,6 +40,7 @@ namespace {
 namespace asio = boost::asio;
 namespace fs = std::filesystem;
 using asio::ip::tcp;
+using ::shoal::testing::Soon;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -215,10 +218,17 @@ TEST_F(ProcessTest, ThePartiesEndAlthoughOneOfThemHangs) {
   ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions"));
   chain().process(3).Signal(SIGSTOP);
   Process query(chain().Query(chain().NewClient(), {"key-7"}));
-  ASSERT_TRUE(query.WaitForOutput("to take queries")) << query.Output();
-  std::this_thread::sleep_for(300ms);  // the offline stage waits for party 3
-  EXPECT_EQ(chain().Stop(1), 0);
-  EXPECT_EQ(chain().Stop(2), 0);
+  // The offline stage, which waits for party 3, and goes on waiting until the parties end.
+  const auto status = [&] {
+    return RunToEnd({Shoal(), "status", "--config", chain().NewClient()}).output;
+  };
+  ASSERT_TRUE(Soon([&] { return absl::StrContains(status(), "sealed"); }, kLong)) << status();
+  for (const uint32_t party : {1u, 2u}) {
+    chain().process(party).Signal(SIGTERM);
+    EXPECT_THAT(chain().process(party).Wait(), ::testing::Optional(0));
+  }
+  EXPECT_THAT(chain().process(1).Output(), HasSubstr("aborted: offline stage: "));
+  for (const uint32_t party : {1u, 2u}) chain().Kill(party);
   chain().process(3).Signal(SIGCONT);
   query.Kill();
   chain().StartAll();
@@ -446,7 +456,7 @@ TEST_F(ProcessTest, GarbageOnThePortsDisturbsNobodyElse) {
   {
     Vandal vandal(chain());
     ExpectServed();
-    while (vandal.rounds() == 0) std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(Soon([&] { return vandal.rounds() > 0; }, kLong));
     ExpectServed();
   }
   for (uint32_t party = 1; party <= kParties; ++party) {

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/server/round_stage.h"
 #include "src/server/testing/deployment.h"
 #include "src/wire/query_batch.h"
@@ -662,7 +663,7 @@ TEST_F(AnswersInFilesTest, AFetchEndsWellWhenItsRoundEnds) {
         }
       }));
     }
-    while (fetches < 10) std::this_thread::yield();
+    EXPECT_TRUE(::shoal::testing::Soon([&] { return fetches >= 10; }));
     SHOAL_EXPECT_OK(deployment_.EndRound(id()));
     for (auto& last : fetching) {
       EXPECT_THAT(last.get(), StatusIs(kRefused, "the round is CLOSED"));

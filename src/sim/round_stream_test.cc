@@ -15,6 +15,7 @@
 #include "src/base/check.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/sanitized.h"
+#include "src/base/testing/soon.h"
 #include "src/server/testing/deployment.h"
 #include "src/wire/query_batch.h"
 
@@ -105,7 +106,7 @@ class RoundStreamTest : public ::testing::Test {
           break;
       }
     });
-    while (party(number).Stage(id()).ok()) std::this_thread::yield();
+    ASSERT_TRUE(::shoal::testing::Soon([&] { return !party(number).Stage(id()).ok(); }));
   }
 
   // Reads pieces; the round ends while piece `at`, from 0 on, is made: `middle` of it says whether

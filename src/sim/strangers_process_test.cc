@@ -25,6 +25,7 @@
 #include "gtest/gtest.h"
 #include "src/base/bytes.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/soon.h"
 #include "src/base/testing/test_random.h"
 #include "src/net/testing/raw_tls.h"
 #include "src/onion/onion.h"
@@ -204,7 +205,7 @@ TEST_F(StrangersProcessTest, OnionsOfRoundsThatNeverComeBack) {
       }
     }
   });
-  while (first_taken == 0) std::this_thread::sleep_for(10ms);
+  ASSERT_TRUE(::shoal::testing::Soon([&] { return first_taken > 0; }, kLong));
   EXPECT_EQ(first_taken, kMaxSlots / 4);
   for (int i = 0; i < 3; ++i) ExpectServed();
 }
