@@ -40,7 +40,7 @@
 // before it sends anything: all requests of the round go there, also after a restart. While that
 // machine does not answer, the client asks another one whether the round lives. It waits until the
 // round is over, or no longer takes what the client has to send. A round that was lost before the
-// queries is charged as one with slots alone, also if no slot came: onions were sent. Lists of
+// queries is charged as one that was entered, also if no slot came: onions were sent. Lists of
 // rounds and the deployment are the same at all machines; they come over the first connection.
 //
 // After an interruption at any point, the same Ask goes on with the same onions, the same rows in

@@ -1149,6 +1149,23 @@ TEST_F(ClientTest, NoRoundInTime) {
 
 // Slots are never given back, so that asking again would only cost both sides work. Who waited in
 // vain learns why: a device behind a large NAT, for example.
+// A frontend may take onions, wait for the total of the noise, and then say that it refuses them.
+TEST_F(ClientTest, ARefusalMayComeLate) {
+  Start();
+  frontend_->OpenRound();
+  frontend_->before = [](const std::string& name) {
+    return name == "SubmitOnions" ? absl::ResourceExhaustedError("no room") : absl::OkStatus();
+  };
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_EQ(SentCount("SubmitOnions"), 1u);
+  State& state = store_.state();
+  ASSERT_EQ(state.rounds.size(), 1u);
+  EXPECT_EQ(state.rounds[0].slots(), 0u);
+  EXPECT_EQ(state.ledger.idle_rounds(), 0u);
+  EXPECT_TRUE(state.DropExpired(state.rounds[0].header.header().expires_s() + 1));
+  EXPECT_EQ(state.ledger.idle_rounds(), 1u);
+}
+
 TEST_F(ClientTest, ARoundWithoutRoomIsAskedOnce) {
   Start();
   frontend_->OpenRound();
@@ -1221,7 +1238,7 @@ TEST_F(ClientTest, SlotsThatMakeNoSenseAreRefused) {
               StatusIs(absl::StatusCode::kDataLoss, "slots for 2 submissions instead of 1"));
   EXPECT_THAT(obtain(8, [](auto& r) { r.clear_first_slots(); }),
               StatusIs(absl::StatusCode::kDataLoss, "slots for 0 submissions instead of 1"));
-  EXPECT_FALSE(store_.state().rounds[0].has_slots());
+  EXPECT_EQ(store_.state().rounds[0].slots(), 0u);
   SHOAL_ASSERT_OK(obtain(8, [](auto& r) { r.set_first_slots(0, 100); }));
   // Slots 100 to 107 are given: no other submission may have one of them.
   for (const uint32_t first : {93u, 100u, 107u}) {
@@ -1965,8 +1982,8 @@ TEST_F(LimitTest, AnAbortLocksNobodyOut) {
   frontend_->sent.clear();
   EXPECT_THAT(AskRows(*device, {2}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "at delta 3e-06, which is the deployment's, 3-fold for 2 rounds with slots "
-                       "and without queries; nothing was sent"));
+                       "at delta 3e-06, which is the deployment's, 3-fold for 2 rounds that it "
+                       "entered without a query; nothing was sent"));
   EXPECT_TRUE(frontend_->sent.empty());
 }
 

@@ -107,13 +107,7 @@ RoundStatus HeldRounds::AfterSilence(HeldRound& held, const absl::Status& silenc
   } else if ((state.ok() && *state > last) || call_.NowSeconds() >= until_s) {
     why = "is given up, as its machine does not answer";
   }
-  if (!why.empty()) {
-    if (obtains && !held.has_slots()) {
-      // Its machine may have taken the onions.
-      call_.store.state().ledger.AddIdleRound();
-    }
-    return Leave(held, why);
-  }
+  if (!why.empty()) return Leave(held, why);
   if (!call_.options.waits) return silence;
   call_.environment.Tell(absl::StrCat("the machine that has this client's slots in ",
                                       RoundName(held), " does not answer"));

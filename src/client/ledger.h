@@ -1,11 +1,11 @@
 // A client's privacy ledger: what it has asked under which noise, and what all of it reveals
 // together.
 //
-// Every submission is charged before it is sent. A round in which the client held slots and sent
-// nothing counts once it is over, whatever the frontend says became of it: who can have rounds come
-// to nothing may wait for one whose noise suits him. So what is quoted has (1 + such rounds) times
-// the delta that the queries have together at that epsilon (docs/privacy.md). Nothing is ever taken
-// back.
+// Every submission is charged before it is sent. A round for which the client made onions and in
+// which it asked nothing counts once it is over, whatever the frontend says became of it, and of
+// the onions: who can have rounds come to nothing may wait for one whose noise suits him. So what
+// is quoted has (1 + such rounds) times the delta that the queries have together at that epsilon
+// (docs/privacy.md). Nothing is ever taken back.
 //
 // Queries of one round are for distinct rows, and rounds have fresh noise, so that all of a
 // client's queries are independent changes (noise/accountant.h): their privacy losses are added up

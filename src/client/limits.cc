@@ -129,7 +129,7 @@ Ledger PrivacyLimit::LedgerWith(uint64_t queries, const Division& division) cons
 absl::Status PrivacyLimit::Check(uint64_t queries, const Division& division) const {
   if (!options.max_epsilon) return absl::OkStatus();
   Ledger ledger = LedgerWith(queries, division);
-  if (queries == 0) ledger.AddIdleRound();  // a round with slots alone
+  if (queries == 0) ledger.AddIdleRound();  // a round that is entered, and no more
   // Where the ledger would be: rounds that came to nothing have made its delta larger, and whoever
   // can abort rounds must not be able to lock clients out.
   const double delta = ledger.Grown(deployment.roster().noise().delta);
@@ -143,7 +143,7 @@ absl::Status PrivacyLimit::Check(uint64_t queries, const Division& division) con
       ledger.idle_rounds() == 0
           ? std::string()
           : absl::StrCat(", ", 1 + ledger.idle_rounds(), "-fold for ", ledger.idle_rounds(),
-                         " rounds with slots and without queries"),
+                         " rounds that it entered without a query"),
       "; nothing was sent. ",
       loss.epsilon ? "Ask for less, or allow more: a larger max_epsilon, or none"
                    : "No max_epsilon helps any more: to go on all the same, take it out",

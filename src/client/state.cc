@@ -437,12 +437,6 @@ uint32_t HeldRound::slots() const {
   return onions();
 }
 
-bool HeldRound::has_slots() const {
-  return std::ranges::any_of(submissions, [](const OnionSubmission& submission) {
-    return submission.first_slot.has_value();
-  });
-}
-
 namespace {
 
 Digest LookupId(const Digest& key, const Digest& lookup) {

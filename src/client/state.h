@@ -76,10 +76,10 @@ struct HeldRound {
   // The number of onions, and how many of them, from the first on, have slots.
   uint32_t onions() const;
   uint32_t slots() const;
-  // Whether any onion has a slot.
-  bool has_slots() const;
-  // Whether slots are held in which nothing was asked.
-  bool IsIdle() const { return !over && has_slots() && rows.empty(); }
+  // Whether onions were cut for the round, and nothing was asked in it. It does not matter whether
+  // they have slots: a frontend may take them, see the total of the noise, and then say that it has
+  // refused them.
+  bool IsIdle() const { return !over && !submissions.empty() && rows.empty(); }
   std::vector<OnionRange> Onions(size_t first, size_t count) const {
     return Ranges(master, submissions, first, count);
   }

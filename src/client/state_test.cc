@@ -1046,7 +1046,7 @@ class StateOf02Test : public StateTest {
     return *std::move(file);
   }
 
-  static void ExpectKept(State& state, uint64_t idle_rounds = 2) {
+  static void ExpectKept(State& state, uint64_t idle_rounds = 3) {
     EXPECT_TRUE(state.rounds.empty());
     EXPECT_EQ(state.deployment, "d");
     ASSERT_TRUE(state.table.has_value());
@@ -1123,7 +1123,7 @@ TEST_F(StateOf02Test, AnOldCopyHasTheLedgerOfTheLatest) {
   Overwrite(path_, old);
   auto store = Open();
   EXPECT_EQ(store->doubt(), "is an old copy");
-  ExpectKept(store->state(), /*idle_rounds=*/7);
+  ExpectKept(store->state(), /*idle_rounds=*/8);
   EXPECT_EQ(store->state().ledger.doubts(), 0u);
 }
 
@@ -1135,8 +1135,8 @@ TEST_F(StateOf02Test, DamageIsStillFound) {
               StatusIs(absl::StatusCode::kDataLoss, "a seed's length"));
 }
 
-// A round in which slots were held and nothing was asked is charged its delta when it is over,
-// however it ends. A round that was asked in, or without slots, is not.
+// A round for which onions were cut and in which nothing was asked is charged its delta when it is
+// over, however it ends. A round that was asked in is not.
 TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
   const auto idle = [&](uint64_t counter) {
     HeldRound round = MakeRound(counter);
@@ -1148,9 +1148,11 @@ TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
   state.rounds.push_back(idle(1));       // expires
   state.rounds.push_back(idle(2));       // is given up
   state.rounds.push_back(MakeRound(3));  // was asked in
-  state.rounds.push_back(idle(4));       // has no slots
+  state.rounds.push_back(idle(4));       // has no slots, or so the frontend says
   for (OnionSubmission& submission : state.rounds[3].submissions) submission.first_slot.reset();
   state.rounds.push_back(idle(5));  // goes on
+  state.rounds.push_back(idle(6));  // nothing was cut for it, so that nothing was sent
+  state.rounds[5].submissions.clear();
   state.End(state.rounds[1]);
   EXPECT_EQ(state.ledger.idle_rounds(), 1u);
   state.End(state.rounds[1]);

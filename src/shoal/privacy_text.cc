@@ -76,7 +76,7 @@ std::string LedgerText(const client::Ledger& ledger, const client::TotalLoss& lo
       ledger.idle_rounds() == 0
           ? ""
           : absl::StrCat(" and ", Count(ledger.idle_rounds(), "round", "rounds"),
-                         " with slots but without queries");
+                         " that it entered without a query");
   return absl::StrCat("all ", Count(ledger.queries(), "query", "queries"), " in ",
                       Count(ledger.submissions(), "submission", "submissions"), idle,
                       " of this device so far together: ", LossText(loss), DoubtText(ledger));
