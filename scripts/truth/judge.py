@@ -162,7 +162,8 @@ def parse(records):
                     raise Refused("a package")
                 # Without a package they are about commits.
                 for item in (package and affected.get("ranges")) or []:
-                    item["type"], item["events"][0].items()
+                    if item["type"] != "GIT":
+                        item["events"][0].items()
             for name in ("aliases", "affected"):
                 if not isinstance(value.get(name) or [], list):
                     raise Refused(name)
