@@ -96,7 +96,7 @@ class Others:
 
 def same_version(ecosystem, text):
     """A form that two texts of one version have in common."""
-    text = text and text.strip()
+    text = text and " ".join(text.split())
     if ecosystem == "PyPI" and text:
         try:
             return str(readers.PypiVersion(text))

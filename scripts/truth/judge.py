@@ -157,10 +157,13 @@ def parse(records):
                 raise Refused("no id")
             for affected in value.get("affected") or []:
                 package = affected.get("package")
-                if package is not None and (not isinstance(package["name"], str) or not isinstance(package["ecosystem"], str)):
+                known = ("PyPI", "npm", "crates.io", "Go", "Debian", "Ubuntu")
+                if package is not None and package["ecosystem"].partition(":")[0] in known and not isinstance(package["name"], str):
                     raise Refused("a package")
-                for item in affected.get("ranges") or []:
-                    item["type"], item["events"][0].items()
+                # Without a package they are about commits.
+                for item in (package and affected.get("ranges")) or []:
+                    if item["type"] != "GIT":
+                        item["events"][0].items()
             for name in ("aliases", "affected"):
                 if not isinstance(value.get(name) or [], list):
                     raise Refused(name)

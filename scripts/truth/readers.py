@@ -140,7 +140,7 @@ def of_purl(url, truth, modules=True):
     family, _, release = distro.partition("-")
     ecosystem = {("debian", "12"): "Debian:12", ("ubuntu", "22.04"): "Ubuntu:22.04:LTS"}.get(
         (family, release.split(".")[0] if family == "debian" else release))
-    if url.type != "deb" or not ecosystem or space not in ("", family):
+    if url.type != "deb" or not ecosystem or space.lower() not in ("", family):
         truth.unknown.append(url.to_string())
         return
     epoch = url.qualifiers.get("epoch")
@@ -463,16 +463,16 @@ def read_dpkg_status(case):
         with open(os.path.join(folder, "status"), "wb") as file:
             file.write(case.content)
         done = subprocess.run(["dpkg-query", f"--admindir={folder}", "--show",
-                               "--showformat=${db:Status-Status}\\t${source:Package}\\t${source:Version}\\t${Version}\\n"],
+                               "--showformat=${db:Status-Status}\\t${source:Package}\\t${source:Version}\\t${Version}\\t${Source}\\n"],
                               capture_output=True, check=False, env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]})
     if done.returncode != 0:
         raise Refused(done.stderr.decode(errors="replace").strip().replace(folder, ""))
     truth = Truth()
     for line in done.stdout.decode(errors="replace").splitlines():
         fields = line.split("\t")
-        if len(fields) != 4:
+        if len(fields) != 5:
             raise Refused("a field of several lines")
-        status, source, text, own = fields
+        status, source, text, own, field = fields
         if status in ("not-installed", "config-files", "half-installed"):
             continue
         signed = SIGNED.fullmatch(source)
@@ -480,7 +480,7 @@ def read_dpkg_status(case):
             # A signed kernel has the version of the source that was signed, and is of one with a plus in its version.
             truth.entries.append(Entry(case.distribution, signed[1], of_source(own), open=True, others=((source, text), (signed[1], text))))
         else:
-            truth.entries.append(Entry(case.distribution, source, of_source(text) if text == own else text, others=((source, text),)))
+            truth.entries.append(Entry(case.distribution, source, text if "(" in field else of_source(text), others=((source, text),)))
     return truth
 
 

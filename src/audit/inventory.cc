@@ -240,7 +240,8 @@ absl::Status ParseRequirement(absl::string_view line, Collector& collector) {
     clause = absl::StripLeadingAsciiWhitespace(clause);
     // pip refuses what is anything else, such as a second requirement on the line.
     const bool is_any_text = relation == "===";
-    if (relation.empty() || clause.empty() || (!is_any_text && absl::StrContains(clause, "#")) ||
+    if (relation.empty() || clause.empty() ||
+        (!is_any_text && (clause[0] == '!' || absl::StrContains(clause, "#"))) ||
         clause.find_first_of(" \t()[]=<>~\"'") != absl::string_view::npos) {
       return collector.Skip(line, kNoRequirement);
     }

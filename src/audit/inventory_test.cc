@@ -244,7 +244,7 @@ TEST(InventoryTest, Requirements) {
 
 // Behind a number sign without a blank before it pip takes the rest for a part of the version.
 TEST(InventoryTest, ANumberSignInAVersionIsNoComment) {
-  for (const char* line : {"a==1.0#z", "a==1.0,<99,>0#z", "a===1.0,!=2#z"}) {
+  for (const char* line : {"a==1.0#z", "a==1.0,<99,>0#z", "a===1.0,!=2#z", "a==1.0,<!2"}) {
     EXPECT_EQ(Parse("requirements.txt", line),
               Lines{absl::StrCat("! ", line, ": is no requirement that is understood")});
   }
@@ -1104,6 +1104,12 @@ TEST(InventoryTest, SpdxInBothNotations) {
       "externalDocumentRefs":[{"spdxDocument":"urn:b"}]})"),
             (Lines{"! Packages: is a part of the file that is not known here",
                    "! urn:b: is another document: give that one, too"}));
+  EXPECT_EQ(Parse("x",
+                  "SPDXVersion: SPDX-2.3\nPackageName: a\n"
+                  "ExternalRef: PACKAGE-MANAGER purl pkg:npm/a@1.0.0\n"
+                  "ExternalRef: PACKAGE-MANAGE R purl pkg:npm/b@1.0.0\n"),
+            (Lines{"npm a 1.0.0",
+                   "! PACKAGE-MANAGE R purl pkg:npm/b@1.0.0: is no reference that is understood"}));
   // <text> is a mark at the beginning of a value alone.
   EXPECT_EQ(Parse("x",
                   "SPDXVersion: SPDX-2.3\nPackageName: <text>a</text>\n"

@@ -379,6 +379,18 @@ TEST(OsvTest, EcosystemsHaveOneName) {
 }
 
 // One odd record must neither stop the build of a table nor make its packages read as clean.
+// It may be about any package, and must not be lost.
+TEST(OsvTest, APackageWithoutANameIsRefused) {
+  for (const char* ecosystem : {"PyPI", "npm", "crates.io", "Go", "Debian:12", "Debian"}) {
+    EXPECT_THAT(
+        OsvRecords().Add(Record("X-2", absl::StrCat(R"("affected":[{"package":{"ecosystem":")",
+                                                    ecosystem, R"("},"versions":["1.0.0"]}])")),
+                         "odd.json"),
+        StatusIs(absl::StatusCode::kInvalidArgument, "is no name of a package of "))
+        << ecosystem;
+  }
+}
+
 TEST(OsvTest, WhatIsNoRecordIsLeftOutAndItsPackagesAreUnclear) {
   const std::string good = Record("X-1", Package("PyPI", "p", R"("versions":["1"])"));
   const std::string events = R"({"introduced":"0"})";

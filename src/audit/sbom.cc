@@ -957,6 +957,9 @@ absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) 
         document.packages.back().package.urls.emplace_back(words[2]);
       } else if (words.size() < 3) {
         return collector.Wrong(number, "is no reference");
+      } else if (words.size() > 3) {
+        // A blank in the midst of a category makes its rest the type.
+        SHOAL_RETURN_IF_ERROR(collector.Skip(value, "is no reference that is understood"));
       }
     }
   }

@@ -351,7 +351,7 @@ std::string CanonicalEcosystem(absl::string_view ecosystem) {
 
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name) {
   // What no registry has is absent from every table, which must not read as "no advisories".
-  if (name.size() > kMaxNameBytes || !IsName(ecosystem, name)) {
+  if (name.empty() || name.size() > kMaxNameBytes || !IsName(ecosystem, name)) {
     return absl::InvalidArgumentError(absl::StrCat("is no name of a package of ", ecosystem));
   }
   std::string key = absl::StrCat(ecosystem, "/");

@@ -258,6 +258,11 @@ TEST(VersionTest, NamesThatNoRegistryHasHaveNoKey) {
                 StatusIs(absl::StatusCode::kInvalidArgument, "is no name of a package of "))
         << ecosystem << " " << name;
   }
+  // A name that is missing is none, whatever a library makes of parts of nothing.
+  for (const char* ecosystem : {"PyPI", "npm", "crates.io", "Go", "Debian:12"}) {
+    EXPECT_FALSE(PackageKey(ecosystem, absl::string_view()).ok()) << ecosystem;
+    EXPECT_FALSE(PackageKey(ecosystem, "").ok()) << ecosystem;
+  }
   // Those that they have, also old ones.
   for (const auto& [ecosystem, name] :
        std::vector<std::pair<std::string, std::string>>{{"PyPI", "x"},

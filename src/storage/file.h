@@ -19,7 +19,8 @@ enum class FileMode : uint32_t {
   kPrivate = 0600,  // keys and state: only the owner may read them
 };
 
-// NOT_FOUND, PERMISSION_DENIED or RESOURCE_EXHAUSTED (larger than `max_bytes`), each
+// A file, or a pipe to its end. NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (larger than
+// `max_bytes`) or FAILED_PRECONDITION (a directory, or a device, which may have no end), each
 // naming the path.
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes = 1ull << 32);
 
