@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -862,111 +863,164 @@ absl::Status ParseSpdxJson(absl::string_view content, Collector& collector) {
   return std::move(document).Add(collector);
 }
 
-absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) {
-  absl::ConsumePrefix(&content, table::kByteOrderMark);
-  SpdxDocument document;
-  bool is_spdx = false, in_package = false, in_file = false;
+// Reads SPDX's form of tags and values, a line at a time.
+class SpdxTagReader {
+ public:
+  explicit SpdxTagReader(Collector& collector) : collector_(collector) {}
+
+  absl::Status ReadLine(absl::string_view line);
+  // After the last line. `ends`: whether that had an end.
+  absl::Status Finish(bool ends) &&;
+
+ private:
+  static constexpr absl::string_view kText = "<text>", kEnd = "</text>";
+
+  absl::Status Wrong(absl::string_view what) const { return collector_.Wrong(number_, what); }
+  absl::Status ReadWithinText(absl::string_view line);
+  // What follows the beginning of a text, or stands in it, and may end it.
+  absl::Status ReadEndOfText(absl::string_view rest);
+  absl::Status CheckPlace(absl::string_view tag);
+  absl::Status Take(absl::string_view tag, absl::string_view value);
+  absl::Status TakeReference(absl::string_view value, std::span<const absl::string_view> words);
+
+  Collector& collector_;
+  SpdxDocument document_;
+  bool is_spdx_ = false, in_package_ = false, in_file_ = false;
   // Of the package, of which there is one each.
-  std::set<absl::string_view> once;
-  uint64_t number = 0;
-  // Texts of several lines stand between <text> and </text>, and may look like tags.
-  uint64_t text_begins = 0;
-  for (absl::string_view line : absl::StrSplit(content, '\n')) {
-    ++number;
-    absl::ConsumeSuffix(&line, "\r");
-    // For other readers one of these may end a line.
-    if (std::ranges::any_of(line, [](char c) {
-          return absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t';
-        })) {
-      return collector.Wrong(number, "has a control character");
-    }
-    constexpr absl::string_view kText = "<text>", kEnd = "</text>";
-    const auto after_text = [&](absl::string_view rest) -> absl::Status {
-      const size_t end = rest.find(kEnd);
-      if (end == absl::string_view::npos) return absl::OkStatus();
-      text_begins = 0;
-      if (absl::StripAsciiWhitespace(rest.substr(end + kEnd.size())).empty())
-        return absl::OkStatus();
-      return collector.Wrong(number, "something follows a </text>");
-    };
-    if (text_begins > 0) {
-      // The one before may have lost its end, and would hide what stands between.
-      if (absl::StrContains(line, kText)) return collector.Wrong(number, "a <text> in a <text>");
-      absl::string_view name = absl::StripLeadingAsciiWhitespace(line);
-      if (absl::ConsumePrefix(&name, "PackageName:")) {
-        SHOAL_RETURN_IF_ERROR(collector.Skip(absl::StripAsciiWhitespace(name),
-                                             "stands in a text, and looks like a package"));
-      }
-      SHOAL_RETURN_IF_ERROR(after_text(line));
-      continue;
-    }
-    line = absl::StripAsciiWhitespace(line);
-    if (line.empty() || line[0] == '#') continue;
-    const size_t colon = line.find(':');
-    if (colon == absl::string_view::npos) return collector.Wrong(number, "is no tag with a value");
-    const absl::string_view tag = absl::StripAsciiWhitespace(line.substr(0, colon));
-    absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
-    if (std::ranges::find(kSpdxTags, tag) == std::end(kSpdxTags)) {
-      return collector.Wrong(number, "is a tag that SPDX 2 has not");
-    }
-    if (absl::ConsumePrefix(&value, kText)) {
-      text_begins = number;
-      SHOAL_RETURN_IF_ERROR(after_text(value));
-      value = absl::StripAsciiWhitespace(value.substr(0, value.find(kEnd)));
-      // Of several lines only comments are.
-      const bool is_name = tag == "PackageName" || tag == "ExternalRef" || tag == "SPDXID";
-      if (text_begins > 0 && is_name) return collector.Wrong(number, "has more than one line");
-    }
-    const std::vector<absl::string_view> words =
-        absl::StrSplit(value, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-    if (tag == "SPDXVersion") {
-      is_spdx = absl::StartsWith(value, "SPDX-2.");
-    } else if (tag == "Creator") {
-      document.AddCreator(value);
-    } else if (tag == "ExternalDocumentRef") {
-      SHOAL_RETURN_IF_ERROR(collector.Skip(value, "is another document: give that one, too"));
-    } else if (tag == "PackageName") {
-      document.packages.emplace_back().package.name = std::string(value);
-      in_package = true;
-      in_file = false;
-      once.clear();
-    } else if (tag == "FileName" || tag == "SnippetSPDXID") {
-      in_package = false;  // what follows is not the package's
-      in_file = tag == "FileName";
-    } else if ((absl::StartsWith(tag, "Package") && !in_package) ||
-               (absl::StartsWith(tag, "File") && tag != "FilesAnalyzed" && !in_file)) {
-      // The line before it, with what it is of, may be lost.
-      return collector.Wrong(number, "is of no package, or of no file");
-    } else if (in_package &&
-               (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation") &&
-               !once.insert(tag).second) {
-      return collector.Wrong(number, "is there twice in one package");
-    } else if (tag == "Relationship") {
-      if (words.size() != 3) return collector.Wrong(number, "is no relationship");
-      document.AddRelation(words[0], words[1], words[2]);
-    } else if (tag == "SPDXID" && in_package) {
-      document.packages.back().id = std::string(value);
+  std::set<std::string, std::less<>> once_;
+  uint64_t number_ = 0;
+  // Texts of several lines stand between <text> and </text>, and may look like tags. Zero: in none.
+  uint64_t text_begins_ = 0;
+};
+
+absl::Status SpdxTagReader::ReadLine(absl::string_view line) {
+  ++number_;
+  absl::ConsumeSuffix(&line, "\r");
+  // For other readers one of these may end a line.
+  if (std::ranges::any_of(line, [](char c) {
+        return absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t';
+      })) {
+    return Wrong("has a control character");
+  }
+  if (text_begins_ > 0) return ReadWithinText(line);
+  line = absl::StripAsciiWhitespace(line);
+  if (line.empty() || line[0] == '#') return absl::OkStatus();
+  const size_t colon = line.find(':');
+  if (colon == absl::string_view::npos) return Wrong("is no tag with a value");
+  const absl::string_view tag = absl::StripAsciiWhitespace(line.substr(0, colon));
+  absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
+  if (std::ranges::find(kSpdxTags, tag) == std::end(kSpdxTags)) {
+    return Wrong("is a tag that SPDX 2 has not");
+  }
+  if (absl::ConsumePrefix(&value, kText)) {
+    text_begins_ = number_;
+    SHOAL_RETURN_IF_ERROR(ReadEndOfText(value));
+    value = absl::StripAsciiWhitespace(value.substr(0, value.find(kEnd)));
+    // Of several lines only comments are.
+    const bool is_name = tag == "PackageName" || tag == "ExternalRef" || tag == "SPDXID";
+    if (text_begins_ > 0 && is_name) return Wrong("has more than one line");
+  }
+  return Take(tag, value);
+}
+
+absl::Status SpdxTagReader::ReadWithinText(absl::string_view line) {
+  // The one before may have lost its end, and would hide what stands between.
+  if (absl::StrContains(line, kText)) return Wrong("a <text> in a <text>");
+  absl::string_view name = absl::StripLeadingAsciiWhitespace(line);
+  if (absl::ConsumePrefix(&name, "PackageName:")) {
+    SHOAL_RETURN_IF_ERROR(collector_.Skip(absl::StripAsciiWhitespace(name),
+                                          "stands in a text, and looks like a package"));
+  }
+  return ReadEndOfText(line);
+}
+
+absl::Status SpdxTagReader::ReadEndOfText(absl::string_view rest) {
+  const size_t end = rest.find(kEnd);
+  if (end == absl::string_view::npos) return absl::OkStatus();
+  text_begins_ = 0;
+  if (absl::StripAsciiWhitespace(rest.substr(end + kEnd.size())).empty()) return absl::OkStatus();
+  return Wrong("something follows a </text>");
+}
+
+// Whether the tag may stand where it stands.
+absl::Status SpdxTagReader::CheckPlace(absl::string_view tag) {
+  if ((absl::StartsWith(tag, "Package") && !in_package_) ||
+      (absl::StartsWith(tag, "File") && tag != "FilesAnalyzed" && !in_file_)) {
+    // The line before it, with what it is of, may be lost.
+    return Wrong("is of no package, or of no file");
+  }
+  if (in_package_ &&
+      (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation") &&
+      !once_.insert(std::string(tag)).second) {
+    return Wrong("is there twice in one package");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpdxTagReader::Take(absl::string_view tag, absl::string_view value) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(value, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  if (tag == "SPDXVersion") {
+    is_spdx_ = absl::StartsWith(value, "SPDX-2.");
+  } else if (tag == "Creator") {
+    document_.AddCreator(value);
+  } else if (tag == "ExternalDocumentRef") {
+    return collector_.Skip(value, "is another document: give that one, too");
+  } else if (tag == "PackageName") {
+    document_.packages.emplace_back().package.name = std::string(value);
+    in_package_ = true;
+    in_file_ = false;
+    once_.clear();
+  } else if (tag == "FileName" || tag == "SnippetSPDXID") {
+    in_package_ = false;  // what follows is not the package's
+    in_file_ = tag == "FileName";
+  } else {
+    SHOAL_RETURN_IF_ERROR(CheckPlace(tag));
+    if (tag == "Relationship") {
+      if (words.size() != 3) return Wrong("is no relationship");
+      document_.AddRelation(words[0], words[1], words[2]);
+    } else if (tag == "SPDXID" && in_package_) {
+      document_.packages.back().id = std::string(value);
     } else if (tag == "PackageVersion") {
-      document.packages.back().package.version = std::string(value);
+      document_.packages.back().package.version = std::string(value);
     } else if (tag == "PackageSourceInfo") {
-      document.packages.back().source_info = std::string(value);
+      document_.packages.back().source_info = std::string(value);
     } else if (tag == "ExternalRef") {
-      if (!in_package) return collector.Wrong(number, "is of no package");
-      if (words.size() >= 2 && IsPurlType(words[1])) {
-        if (words.size() != 3) return collector.Wrong(number, "is no reference to a package URL");
-        document.packages.back().package.urls.emplace_back(words[2]);
-      } else if (words.size() < 3) {
-        return collector.Wrong(number, "is no reference");
-      } else if (words.size() > 3) {
-        // A blank in the midst of a category makes its rest the type.
-        SHOAL_RETURN_IF_ERROR(collector.Skip(value, "is no reference that is understood"));
-      }
+      return TakeReference(value, words);
     }
   }
-  if (text_begins > 0) return collector.Wrong(text_begins, "a <text> has no end");
-  if (!is_spdx) return collector.Wrong(1, "is not SPDX 2");
-  if (!absl::EndsWith(content, "\n")) return collector.Wrong(number, kEndsWithin);
-  return std::move(document).Add(collector);
+  return absl::OkStatus();
+}
+
+absl::Status SpdxTagReader::TakeReference(absl::string_view value,
+                                          std::span<const absl::string_view> words) {
+  if (!in_package_) return Wrong("is of no package");
+  if (words.size() >= 2 && IsPurlType(words[1])) {
+    if (words.size() != 3) return Wrong("is no reference to a package URL");
+    document_.packages.back().package.urls.emplace_back(words[2]);
+  } else if (words.size() < 3) {
+    return Wrong("is no reference");
+  } else if (words.size() > 3) {
+    // A blank in the midst of a category makes its rest the type.
+    return collector_.Skip(value, "is no reference that is understood");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpdxTagReader::Finish(bool ends) && {
+  if (text_begins_ > 0) return collector_.Wrong(text_begins_, "a <text> has no end");
+  if (!is_spdx_) return collector_.Wrong(1, "is not SPDX 2");
+  if (!ends) return Wrong(kEndsWithin);
+  return std::move(document_).Add(collector_);
+}
+
+absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) {
+  absl::ConsumePrefix(&content, table::kByteOrderMark);
+  SpdxTagReader reader(collector);
+  for (const absl::string_view line : absl::StrSplit(content, '\n')) {
+    SHOAL_RETURN_IF_ERROR(reader.ReadLine(line));
+  }
+  return std::move(reader).Finish(absl::EndsWith(content, "\n"));
 }
 
 }  // namespace shoal::audit
