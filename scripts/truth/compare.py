@@ -176,7 +176,7 @@ def compare(case, ours, truth, others, stats):
     unsure_of_ours = ours["unchecked"] or any(finding[0] != "vulnerable" for finding in ours["findings"])
     if refused:
         stats["both_refuse"] += bool(unsure_of_ours)
-        return [] if unsure_of_ours else [Difference("lenient", "theirs: " + str(truth)[:200])]
+        return [] if unsure_of_ours else [Difference("lenient", "theirs: " + str(truth)[:400])]
     differences = []
     records = judge.parse(case.records)
     for index, (record, message) in enumerate(zip(records, ours["records"], strict=True)):

@@ -30,12 +30,9 @@ namespace {
 // Names the counters that were given out, in the journal.
 constexpr char kCounters[] = "counters";
 constexpr uint32_t kUnused = 0xffffffff;            // not a tally, as tallies are below p
-constexpr uint64_t kNever = ~uint64_t{0};           // of a moment
 constexpr std::chrono::milliseconds kLookAgain(5);  // whether a moment has come
 // Closed rounds that `status` still shows.
 constexpr size_t kRememberedRounds = 32;
-// Of earlier processes: no plan allows more rounds at a time.
-constexpr size_t kMostRoundsOfBefore = 256;
 // The most that a plan may set for a window or the stage limit.
 constexpr uint32_t kMaxWindowS = 24 * 3600;
 
@@ -63,14 +60,6 @@ void ClearLengthOfQueries(wire::RoundReport& report) {
   }
 }
 
-// At most `most` bytes of a text, and no half character.
-std::string Cut(std::string text, size_t most) {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<uint8_t>(text[most]) & 0xc0) == 0x80) --most;
-  text.resize(most);
-  return text;
-}
-
 // Identifies what a client has sent: 16 bytes of a digest under a key of this process, so that
 // senders cannot aim at a table's buckets.
 using Print = std::array<uint8_t, 16>;
@@ -84,37 +73,45 @@ Print PrintOf(absl::string_view domain, const Digest& key, BytesView bytes) {
   return print;
 }
 
+// Of a submission: of its encapsulated key, and of all its bytes.
+struct Prints {
+  Print enc, whole;
+};
+// INVALID_ARGUMENT if there is none, or one that has not the length of a submission.
+absl::StatusOr<std::vector<Prints>> PrintsOf(std::span<const BytesView> submissions,
+                                             uint32_t parties, const Digest& key) {
+  if (submissions.empty()) return absl::InvalidArgumentError("the request has no submission");
+  std::vector<Prints> prints;
+  for (const BytesView submission : submissions) {
+    if (onion::SubmissionOnions(parties, submission.size()) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          submission.size(), " bytes are not a submission, which has ", onion::kSealBytes,
+          " bytes and one or more onions of ", onion::OnionBytes(parties - 1), ", at most ",
+          onion::kMaxSubmissionBytes, " in all"));
+    }
+    prints.push_back({PrintOf("shoal encapsulated key v1", key, submission.first(onion::kEncBytes)),
+                      PrintOf("shoal submission v1", key, submission)});
+  }
+  return prints;
+}
+
+// Submissions as the journal has them, each behind its length; `bytes` in all.
+Bytes RecordOf(std::span<const BytesView> submissions, uint64_t bytes) {
+  Bytes record;
+  record.reserve(bytes);
+  for (const BytesView submission : submissions) {
+    AppendLe(record, static_cast<uint32_t>(submission.size()));
+    Append(record, submission);
+  }
+  return record;
+}
+
 // A submission that has its slots, by the print of its encapsulated key.
 struct KnownSubmission {
   Print whole;  // of all its bytes
   uint32_t first_slot;
 };
 using KnownSubmissions = absl::flat_hash_map<Print, KnownSubmission, PrintHash>;
-
-bool IsExpired(const wire::RoundInfo& info, const roster::Roster& roster, uint64_t now_s) {
-  return info.header().header().expires_s() + roster.clock_tolerance_s() < now_s;
-}
-
-// The rounds that an earlier process did not close, from what KeepRounds has stored. Nothing
-// depends on them but what clients are told, so that a damaged list counts as none.
-std::map<Digest, wire::RoundInfo> RoundsOfBefore(BytesView kept, const roster::Roster& roster,
-                                                 uint64_t now_s) {
-  std::map<Digest, wire::RoundInfo> rounds;
-  wire::ListRoundsResponse list;
-  if (!list.ParseFromArray(kept.data(), static_cast<int>(kept.size()))) return rounds;
-  for (wire::RoundInfo& info : *list.mutable_rounds()) {
-    if (IsExpired(info, roster, now_s)) continue;
-    if (info.state() != wire::ABORTED) info.set_abort_reason("the frontend was restarted");
-    info.set_state(wire::ABORTED);
-    const Digest id = round::RoundId(info.header().header());
-    rounds.emplace(id, std::move(info));
-  }
-  while (rounds.size() > kMostRoundsOfBefore) {
-    rounds.erase(std::ranges::min_element(
-        rounds, {}, [](const auto& round) { return round.second.header().header().counter(); }));
-  }
-  return rounds;
-}
 
 // Reads all answers. Returns a list of them, in the memory where they lay, or else a copy.
 absl::StatusOr<Spool> Collect(AnswerSource& answers, const Resources& resources) {
@@ -162,8 +159,8 @@ struct Frontend::Entry {
         stage_since_ms(c->SteadyMilliseconds()),
         held(TakingOnions()),
         shares(none_taken),
+        shown(alone),
         others(machine.count - 1) {
-    if (alone) decided = wire::OPEN_FOR_ONIONS;
     SystemRandom().Fill(print_key);
   }
 
@@ -196,21 +193,9 @@ struct Frontend::Entry {
   // Time that the stages took over the whole chain.
   uint64_t offline_ms ABSL_GUARDED_BY(mutex) = 0, online_ms ABSL_GUARDED_BY(mutex) = 0;
 
-  // The state that clients are to be shown. Where there are several machines, the head's alone, and
-  // unspecified until they are to hear of the round.
-  wire::RoundState decided ABSL_GUARDED_BY(mutex) = wire::ROUND_STATE_UNSPECIFIED;
+  ShownRound shown ABSL_GUARDED_BY(mutex);
   // By rank - 1, at the head: what the other machines have said last.
   std::vector<Counts> others ABSL_GUARDED_BY(mutex);
-  // What Tell has returned last, and in which of its calls.
-  std::string last_told ABSL_GUARDED_BY(mutex);
-  wire::RoundState told_state ABSL_GUARDED_BY(mutex) = wire::ROUND_STATE_UNSPECIFIED;
-  uint64_t last_tell ABSL_GUARDED_BY(mutex) = 0;
-  // At one of several machines: what the head has told, each from a moment on; both rise.
-  struct From {
-    uint64_t from_ms;
-    wire::RoundReport report;
-  };
-  std::deque<From> told ABSL_GUARDED_BY(mutex);
 
   // Advances to stage `to`, which holds `content`. FAILED_PRECONDITION, naming both stages, and
   // nothing changes, if `to` may not come next. Leaves the old content in `content`, for the caller
@@ -220,8 +205,7 @@ struct Frontend::Entry {
     stage_since_ms = clock->SteadyMilliseconds();
     if (to == FrontendStage::kAnswered) answered = true;
     std::swap(held, content);
-    // An end needs nobody's consent. A round that clients have not heard of has none for them.
-    if (alone || (IsFinal(to) && decided != wire::ROUND_STATE_UNSPECIFIED)) decided = Shown(to);
+    shown.CameTo(to);
     if (to != FrontendStage::kOffline && to != FrontendStage::kTakingQueries) {
       shares = shares.Empty();
     }
@@ -256,7 +240,7 @@ struct Frontend::Entry {
   wire::RoundInfo InfoLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     wire::RoundInfo info;
     const Counts totals = TotalsLocked();
-    info.set_state(decided);
+    info.set_state(shown.next());
     info.set_onions(totals.onions);
     info.set_queries(totals.queries);
     info.set_abort_reason(alone ? abort_reason : Cut(abort_reason, kMostToldReasonBytes));
@@ -272,44 +256,33 @@ struct Frontend::Entry {
     return report;
   }
 
-  // At one of several machines: what the head has told that holds now; null if nothing.
-  const wire::RoundReport* ToldLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const uint64_t now_ms = clock->SteadyMilliseconds();
-    const wire::RoundReport* now = nullptr;
-    for (const From& one : told) {
-      if (one.from_ms <= now_ms) now = &one.report;
-    }
-    return now;
-  }
   // What clients are shown. Unspecified, or nothing, if they have not heard of the round.
   wire::RoundState ShownStateLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    if (alone) return decided;
-    const wire::RoundReport* const now = ToldLocked();
-    return now == nullptr ? wire::ROUND_STATE_UNSPECIFIED : now->round().state();
-  }
-  std::optional<wire::RoundInfo> ShownInfoLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    wire::RoundInfo info;
-    if (alone) {
-      info = InfoLocked();
-    } else if (const wire::RoundReport* const now = ToldLocked(); now != nullptr) {
-      info = now->round();
-    } else {
-      return std::nullopt;
-    }
-    *info.mutable_header() = round.wire();
-    return info;
+    return shown.StateAt(clock->SteadyMilliseconds());
   }
   std::optional<wire::RoundReport> ShownReportLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     wire::RoundReport report;
     if (alone) {
       report = ReportLocked();
-    } else if (const wire::RoundReport* const now = ToldLocked(); now != nullptr) {
-      report = *now;
+    } else if (const auto* const told = shown.ToldAt(clock->SteadyMilliseconds())) {
+      report = *told;
     } else {
       return std::nullopt;
     }
     *report.mutable_round()->mutable_header() = round.wire();
     return report;
+  }
+  std::optional<wire::RoundInfo> ShownInfoLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    wire::RoundInfo info;
+    if (alone) {
+      info = InfoLocked();
+    } else if (const auto* const told = shown.ToldAt(clock->SteadyMilliseconds())) {
+      info = told->round();
+    } else {
+      return std::nullopt;
+    }
+    *info.mutable_header() = round.wire();
+    return info;
   }
 
   // FAILED_PRECONDITION if clients of this machine, which is one of several, are shown an earlier
@@ -324,12 +297,36 @@ struct Frontend::Entry {
   // machine is in that stage.
   absl::Status AllowsLocked(FrontendStage wanted, absl::string_view otherwise) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const wire::RoundState shown = ShownStateLocked();
-    if (shown == wire::ROUND_STATE_UNSPECIFIED) return NoRound(round.id());
-    if (shown != Shown(wanted)) return WrongState(shown, otherwise);
+    const wire::RoundState state = ShownStateLocked();
+    if (state == wire::ROUND_STATE_UNSPECIFIED) return NoRound(round.id());
+    if (state != Shown(wanted)) return WrongState(state, otherwise);
     if (stage.get() == wanted) return absl::OkStatus();
     return absl::UnavailableError("this machine has ended the round");
   }
+
+  // RESOURCE_EXHAUSTED if this machine, which gives out `room` slots, or `from` has no room for so
+  // many more.
+  absl::Status CheckRoomLocked(uint64_t room, const Origin& from, uint64_t more) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (slots + more > room) {
+      // Not how many: that tells how many clients chose this machine.
+      if (!alone) {
+        return absl::ResourceExhaustedError("the round has not as much room at this machine");
+      }
+      return absl::ResourceExhaustedError(absl::StrCat("the round has ", slots, " of ", room,
+                                                       " slots given out, and no room for ", more,
+                                                       " more"));
+    }
+    if (shares.Fits(from, more)) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        from->ToString(), " has ", shares.SlotsOf(from), " of the ", shares.LimitsOf(*from).slots,
+        " slots that one ", from->is_shared() ? "group of addresses" : "address",
+        " may take in a round, and no room for ", more, " more"));
+  }
+
+  // What is due for the round, at the head, if anything. `most_onions`: the slots of all machines.
+  std::optional<Due> DueLocked(const RoundPlan& plan, uint64_t most_onions, uint64_t now_ms) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   absl::Status StorageFailedLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (absl::IsUnavailable(why)) {
@@ -340,6 +337,51 @@ struct Frontend::Entry {
         "the round takes no onions any more: they could not be stored");
   }
 };
+
+std::optional<Due> Frontend::Entry::DueLocked(const RoundPlan& plan, uint64_t most_onions,
+                                              uint64_t now_ms) const {
+  const FrontendStage now = stage.get();
+  const auto passed = [&](uint64_t window_s) { return now_ms >= stage_since_ms + 1000 * window_s; };
+  if (IsWorkedOn(now) || shown.next() != Shown(now)) {
+    if (!passed(plan.stage_limit_s)) return std::nullopt;
+    // What the machines are on their way to, if that is not this one's stage.
+    const bool named = IsWorkedOn(now) || shown.next() == wire::ROUND_STATE_UNSPECIFIED;
+    const std::string what = named ? std::string(Name(now)) : wire::RoundState_Name(shown.next());
+    return Due{Action::kAbort, round.id(),
+               absl::StrCat(what, " for more than ", plan.stage_limit_s, " s")};
+  }
+  const Counts totals = TotalsLocked();
+  if (!totals.storage.ok()) {
+    return Due{Action::kAbort, round.id(), "what clients sent could not be stored", totals.storage};
+  }
+  // Other machines may have got more since they have told.
+  const auto unless_empty = [&](uint64_t count, Action action) {
+    return Due{alone && count == 0 ? Action::kClose : action, round.id()};
+  };
+  const wire::RoundHeader& header = round.header();
+  // A time of the header.
+  const auto reached = [&](uint64_t time_s) {
+    return now_ms >= announced_ms + 1000 * (time_s - header.announced_s());
+  };
+  const auto full = [](uint64_t count, uint64_t goal) { return goal != 0 && count >= goal; };
+  if (now == FrontendStage::kTakingOnions) {
+    if (reached(header.onions_close_s()) || full(totals.counted_onions, plan.onions_count) ||
+        totals.onions == most_onions) {
+      // A round without onions has nothing to do.
+      return unless_empty(totals.onions, Action::kSeal);
+    }
+  } else if (now == FrontendStage::kTakingQueries) {
+    if (passed(plan.queries_window_s) || reached(header.queries_close_s()) ||
+        full(totals.counted_queries, plan.queries_count) || totals.queries == totals.onions) {
+      return unless_empty(totals.queries, Action::kAnswer);
+    }
+  } else if (now == FrontendStage::kAnswered) {
+    if (passed(plan.answers_window_s) || reached(header.expires_s())) {
+      return Due{Action::kClose, round.id()};
+    }
+  }
+  return std::nullopt;
+}
 
 absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
   const auto in_range = [](absl::string_view name, uint64_t value, uint64_t least, uint64_t most) {
@@ -385,7 +427,7 @@ absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party
   SHOAL_RETURN_IF_ERROR(CheckPlan(plan, party->roster()));
   if (!machine.is_head()) {
     return std::unique_ptr<Frontend>(
-        new Frontend(plan, party, journal, clock, resources, machine, 0, {}));
+        new Frontend(plan, party, journal, clock, resources, machine, 0, EarlierRounds(false)));
   }
   // No counter that this process gives out is at or below one that an earlier process gave out, or
   // spoke of in a list. The time counts too, for a frontend that has lost its journal.
@@ -394,14 +436,10 @@ absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party
                 round::kCountersPerSecond * clock->NowSeconds()});
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(kCounters, highest, Digest()));
   SHOAL_ASSIGN_OR_RETURN(const Bytes kept, journal->LoadRounds());
-  std::map<Digest, Before> of_before;
-  for (auto& [id, info] : RoundsOfBefore(kept, party->roster(), clock->NowSeconds())) {
-    if (!machine.is_alone()) info.set_abort_reason(Cut(info.abort_reason(), kMostToldReasonBytes));
-    of_before.emplace(id,
-                      Before{.info = std::move(info), .from_ms = machine.is_alone() ? 0 : kNever});
-  }
+  EarlierRounds earlier(machine.is_alone());
+  earlier.Load(kept, party->roster(), clock->NowSeconds());
   return std::unique_ptr<Frontend>(
-      new Frontend(plan, party, journal, clock, resources, machine, highest, std::move(of_before)));
+      new Frontend(plan, party, journal, clock, resources, machine, highest, std::move(earlier)));
 }
 
 absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
@@ -576,13 +614,15 @@ absl::Status Frontend::KeepRoundsLocked(const round::Round* opening) {
       const Entry& entry = *rounds_.at(id);
       const MutexLock entry_lock(entry.mutex);
       // Shown to nobody, as not all machines have opened it.
-      if (IsFinal(entry.stage.get()) && entry.decided == wire::ROUND_STATE_UNSPECIFIED) continue;
+      if (IsFinal(entry.stage.get()) && entry.shown.next() == wire::ROUND_STATE_UNSPECIFIED) {
+        continue;
+      }
       wire::RoundInfo& info = *list.add_rounds();
       info = entry.InfoLocked();
       info.set_state(Shown(entry.stage.get()));
       *info.mutable_header() = entry.round.wire();
     }
-    for (const auto& [id, before] : of_before_) *list.add_rounds() = before.info;
+    for (wire::RoundInfo& info : earlier_.All()) *list.add_rounds() = std::move(info);
   }
   if (opening != nullptr) *list.add_rounds()->mutable_header() = opening->wire();
   // A closed round gives nobody a reason to ask again. What has expired goes at the next start: a
@@ -599,35 +639,25 @@ absl::StatusOr<std::shared_ptr<Frontend::Entry>> Frontend::Find(const Digest& ro
   const MutexLock lock(mutex_);
   const auto found = rounds_.find(round_id);
   if (found != rounds_.end()) return found->second;
-  if (FindBeforeLocked(round_id) != nullptr) {
+  if (earlier_.Find(round_id, clock_->SteadyMilliseconds()) != nullptr) {
     return WrongState(wire::ABORTED, "the frontend was restarted");
   }
   return UnknownLocked(round_id);
 }
 
 absl::Status Frontend::UnknownLocked(const Digest& round_id) const {
-  if (machine_.is_alone() || clock_->SteadyMilliseconds() >= before_from_ms_) {
-    return NoRound(round_id);
-  }
+  if (earlier_.AllAreKnown(clock_->SteadyMilliseconds())) return NoRound(round_id);
   return absl::UnavailableError("this machine does not know yet which rounds there were");
 }
 
 bool Frontend::HasToldBefore() const {
   const MutexLock lock(mutex_);
-  return std::ranges::all_of(of_before_, [](const auto& one) { return one.second.told; });
+  return earlier_.AllAreTold();
 }
 
 void Frontend::BeforeIsTold(uint64_t from_ms) {
   const MutexLock lock(mutex_);
-  before_from_ms_ = std::min(before_from_ms_, from_ms);
-}
-
-const wire::RoundInfo* Frontend::FindBeforeLocked(const Digest& round_id) const {
-  const auto found = of_before_.find(round_id);
-  if (found == of_before_.end() || clock_->SteadyMilliseconds() < found->second.from_ms) {
-    return nullptr;
-  }
-  return &found->second.info;
+  earlier_.AllAreKnownFrom(from_ms);
 }
 
 std::vector<Due> Frontend::WhatIsDue() {
@@ -638,66 +668,19 @@ std::vector<Due> Frontend::WhatIsDue() {
   const Digest newest = party_->table()->facts.manifest_digest;
   const MutexLock lock(mutex_);
   for (const Digest& id : order_) {
-    Entry& entry = *rounds_.at(id);
+    const Entry& entry = *rounds_.at(id);
     const MutexLock entry_lock(entry.mutex);
     const FrontendStage stage = entry.stage.get();
     if (IsFinal(stage)) continue;
     ++unfinished;
     // A round of an earlier epoch of the table takes onions beside those of the newest one, for
     // clients that have not heard of it yet.
-    if (stage == FrontendStage::kTakingOnions && entry.decided <= wire::OPEN_FOR_ONIONS &&
+    if (stage == FrontendStage::kTakingOnions && entry.shown.next() <= wire::OPEN_FOR_ONIONS &&
         entry.round.header().manifest_digest() == AsText(newest)) {
       ++taking_onions;
     }
-    const uint64_t since_ms = entry.stage_since_ms;
-    const auto passed = [&](uint64_t window_s) { return now_ms >= since_ms + 1000 * window_s; };
-    if (IsWorkedOn(stage) || entry.decided != Shown(stage)) {
-      if (passed(plan_.stage_limit_s)) {
-        // What the machines are on their way to, if that is not this one's stage.
-        const bool named = IsWorkedOn(stage) || entry.decided == wire::ROUND_STATE_UNSPECIFIED;
-        const std::string what =
-            named ? std::string(Name(stage)) : wire::RoundState_Name(entry.decided);
-        due.push_back(
-            {Action::kAbort, id, absl::StrCat(what, " for more than ", plan_.stage_limit_s, " s")});
-      }
-      continue;
-    }
-    const Counts totals = entry.TotalsLocked();
-    if (!totals.storage.ok()) {
-      due.push_back({Action::kAbort, id, "what clients sent could not be stored", totals.storage});
-      continue;
-    }
-    // Other machines may have got more since they have told.
-    const auto unless_empty = [&](uint64_t count, Action action) {
-      return machine_.is_alone() && count == 0 ? Action::kClose : action;
-    };
-    const wire::RoundHeader& header = entry.round.header();
-    // A time of the header.
-    const auto reached = [&](uint64_t time_s) {
-      return now_ms >= entry.announced_ms + 1000 * (time_s - header.announced_s());
-    };
-    const auto full = [](uint64_t count, uint64_t goal) { return goal != 0 && count >= goal; };
-    switch (stage) {
-      case FrontendStage::kTakingOnions:
-        if (reached(header.onions_close_s()) || full(totals.counted_onions, plan_.onions_count) ||
-            totals.onions == RoomOf(entry.round) * machine_.count) {
-          // A round without onions has nothing to do.
-          due.push_back({unless_empty(totals.onions, Action::kSeal), id});
-        }
-        break;
-      case FrontendStage::kTakingQueries:
-        if (passed(plan_.queries_window_s) || reached(header.queries_close_s()) ||
-            full(totals.counted_queries, plan_.queries_count) || totals.queries == totals.onions) {
-          due.push_back({unless_empty(totals.queries, Action::kAnswer), id});
-        }
-        break;
-      case FrontendStage::kAnswered:
-        if (passed(plan_.answers_window_s) || reached(header.expires_s())) {
-          due.push_back({Action::kClose, id});
-        }
-        break;
-      default:
-        break;
+    if (auto of_round = entry.DueLocked(plan_, RoomOf(entry.round) * machine_.count, now_ms)) {
+      due.push_back(*std::move(of_round));
     }
   }
   if (taking_onions < plan_.open_ahead && unfinished < plan_.max_rounds) {
@@ -723,13 +706,13 @@ absl::Status Frontend::Decide(const Digest& round_id, wire::RoundState state) {
   };
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   const MutexLock lock(entry->mutex);
-  if (state <= entry->decided || state > wire::ANSWERED || entry->stage.get() != stage_for()) {
+  if (state <= entry->shown.next() || state > wire::ANSWERED || entry->stage.get() != stage_for()) {
     return absl::FailedPreconditionError(
         absl::StrCat("a round that is ", Name(entry->stage.get()), ", and ",
-                     wire::RoundState_Name(entry->decided), " for clients, does not become ",
+                     wire::RoundState_Name(entry->shown.next()), " for clients, does not become ",
                      wire::RoundState_Name(state)));
   }
-  entry->decided = state;
+  entry->shown.Decide(state);
   entry->stage_since_ms = clock_->SteadyMilliseconds();
   return absl::OkStatus();
 }
@@ -933,7 +916,7 @@ std::vector<Told> Frontend::Tell(size_t most_bytes) {
   SHOAL_CHECK(machine_.is_head() && !machine_.is_alone());
   std::vector<Told> out;
   size_t bytes = 0;
-  const auto fits = [&](size_t more) {
+  const FitsTold fits = [&](size_t more) {
     if (!out.empty() && bytes + more > most_bytes) return false;
     bytes += more;
     return true;
@@ -949,8 +932,8 @@ std::vector<Told> Frontend::Tell(size_t most_bytes) {
   for (const Digest& id : order_) {
     Entry& entry = *rounds_.at(id);
     const MutexLock entry_lock(entry.mutex);
-    if (entry.decided == wire::ROUND_STATE_UNSPECIFIED) continue;
-    changed.push_back({entry.decided != entry.told_state, entry.last_tell, &entry});
+    if (entry.shown.next() == wire::ROUND_STATE_UNSPECIFIED) continue;
+    changed.push_back({entry.shown.has_new_state(), entry.shown.last_tell(), &entry});
   }
   std::ranges::stable_sort(changed, {}, &Changed::last_tell);
   const auto tell = [&](bool new_states) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -958,23 +941,11 @@ std::vector<Told> Frontend::Tell(size_t most_bytes) {
       if (new_state != new_states) continue;
       const MutexLock entry_lock(entry->mutex);
       Told told{.round_id = entry->round.id(), .report = entry->ReportLocked()};
-      if (told.report.ByteSizeLong() > kMostToldReportBytes) told.report.clear_stages();
-      std::string encoded = told.report.SerializeAsString();
-      if (encoded == entry->last_told || !fits(encoded.size())) continue;
-      entry->last_told = std::move(encoded);
-      entry->told_state = told.report.round().state();
-      entry->last_tell = tells_;
-      out.push_back(std::move(told));
+      if (entry->shown.Tell(told.report, tells_, fits)) out.push_back(std::move(told));
     }
   };
   tell(/*new_states=*/true);
-  for (auto& [id, before] : of_before_) {
-    Told told{.round_id = id, .report = {}};
-    *told.report.mutable_round() = before.info;
-    if (before.told || !fits(told.report.ByteSizeLong())) continue;
-    before.told = true;
-    out.push_back(std::move(told));
-  }
+  earlier_.Tell(fits, out);
   tell(/*new_states=*/false);
   return out;
 }
@@ -1000,25 +971,14 @@ void Frontend::Show(const Told& told, uint64_t from_ms) {
   {
     const MutexLock lock(mutex_);
     const auto found = rounds_.find(told.round_id);
-    if (found == rounds_.end()) {
-      const wire::RoundInfo& info = told.report.round();
-      if (!info.has_header()) return;
-      Before& before = of_before_.try_emplace(told.round_id, Before{info, kNever}).first->second;
-      before.from_ms = std::min(before.from_ms, from_ms);
-      return;
-    }
+    if (found == rounds_.end()) return earlier_.Take(told, from_ms);
     entry = found->second;
   }
   const MutexLock lock(entry->mutex);
-  std::deque<Entry::From>& queue = entry->told;
-  const uint64_t now_ms = clock_->SteadyMilliseconds();
-  while (queue.size() > 1 && queue[1].from_ms <= now_ms) queue.pop_front();
-  const wire::RoundState state = told.report.round().state();
   // Windows begin when clients hear of them.
-  if (queue.empty() || queue.back().report.round().state() != state) {
+  if (entry->shown.Take(told.report, from_ms, clock_->SteadyMilliseconds())) {
     entry->stage_since_ms = from_ms;
   }
-  queue.push_back({from_ms, told.report});
 }
 
 wire::ListRoundsResponse Frontend::ListRounds() const {
@@ -1035,12 +995,9 @@ wire::ListRoundsResponse Frontend::ListRounds() const {
 std::vector<wire::RoundReport> Frontend::Reports() const {
   std::vector<wire::RoundReport> out;
   const MutexLock lock(mutex_);
-  for (const auto& [id, before] : of_before_) {
-    if (FindBeforeLocked(id) != nullptr) *out.emplace_back().mutable_round() = before.info;
+  for (wire::RoundInfo& info : earlier_.ShownAt(clock_->SteadyMilliseconds())) {
+    *out.emplace_back().mutable_round() = std::move(info);
   }
-  std::ranges::sort(out, {}, [](const wire::RoundReport& report) {
-    return report.round().header().header().counter();
-  });
   for (const Digest& id : order_) {
     const Entry& entry = *rounds_.at(id);
     const MutexLock entry_lock(entry.mutex);
@@ -1069,7 +1026,7 @@ absl::StatusOr<wire::RoundInfo> Frontend::Info(const Digest& round_id) const {
   const auto entry = Find(round_id);
   if (!entry.ok()) {
     const MutexLock lock(mutex_);
-    const wire::RoundInfo* const before = FindBeforeLocked(round_id);
+    const wire::RoundInfo* const before = earlier_.Find(round_id, clock_->SteadyMilliseconds());
     if (before == nullptr) return entry.status();
     return *before;
   }
@@ -1084,22 +1041,8 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
                                                            const Origin& from) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   const uint32_t parties = entry->round.parties();
-  if (submissions.empty()) return absl::InvalidArgumentError("the request has no submission");
-  struct Prints {
-    Print enc, whole;
-  };
-  std::vector<Prints> prints;
-  for (const BytesView submission : submissions) {
-    if (onion::SubmissionOnions(parties, submission.size()) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          submission.size(), " bytes are not a submission, which has ", onion::kSealBytes,
-          " bytes and one or more onions of ", onion::OnionBytes(parties - 1), ", at most ",
-          onion::kMaxSubmissionBytes, " in all"));
-    }
-    prints.push_back(
-        {PrintOf("shoal encapsulated key v1", entry->print_key, submission.first(onion::kEncBytes)),
-         PrintOf("shoal submission v1", entry->print_key, submission)});
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Prints> prints,
+                         PrintsOf(submissions, parties, entry->print_key));
   const MutexLock storing(entry->storing);
   // Collects new submissions, in order and once. Only these are written, so that a client that
   // repeats itself does not fill the disk. A full round still acknowledges what it has.
@@ -1130,31 +1073,11 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
             "another submission came with the same encapsulated key before");
       }
     }
-    if (const uint64_t room = RoomOf(entry->round); entry->slots + slots > room) {
-      // Not how many: that tells how many clients chose this machine.
-      if (!machine_.is_alone()) {
-        return absl::ResourceExhaustedError("the round has not as much room at this machine");
-      }
-      return absl::ResourceExhaustedError(absl::StrCat("the round has ", entry->slots, " of ", room,
-                                                       " slots given out, and no room for ", slots,
-                                                       " more"));
-    }
-    if (!entry->shares.Fits(from, slots)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(from->ToString(), " has ", entry->shares.SlotsOf(from), " of the ",
-                       entry->shares.LimitsOf(*from).slots, " slots that one ",
-                       from->is_shared() ? "group of addresses" : "address",
-                       " may take in a round, and no room for ", slots, " more"));
-    }
+    SHOAL_RETURN_IF_ERROR(entry->CheckRoomLocked(RoomOf(entry->round), from, slots));
   }
   absl::Status kept;
   if (!added.empty()) {
-    Bytes record;
-    record.reserve(list_bytes);
-    for (const BytesView submission : added) {
-      AppendLe(record, static_cast<uint32_t>(submission.size()));
-      Append(record, submission);
-    }
+    const Bytes record = RecordOf(added, list_bytes);
     kept = entry->submissions->AppendSubmission(entry->round.counter(), record);
   }
   const MutexLock lock(entry->mutex);

@@ -5,7 +5,8 @@
 //
 //   OPEN_FOR_ONIONS --(window or count)--> SEALED --(offline stage)--> OPEN_FOR_QUERIES
 //     --(window or count)--> ANSWERING --(online stage)--> ANSWERED --(window)--> CLOSED
-//   and ABORTED from anywhere, for everybody. round_stage.h has the stages that the driver sees.
+//   and ABORTED from anywhere, for everybody. These are the states that clients are shown
+//   (shown_rounds.h); round_stage.h has the stages that the driver sees.
 //
 // Windows run on the steady clock, from the announcement on: a clock that is set closes none.
 //
@@ -55,6 +56,7 @@
 #include "src/server/journal.h"
 #include "src/server/party.h"
 #include "src/server/round_stage.h"
+#include "src/server/shown_rounds.h"
 #include "src/server/slot_requests.h"
 #include "src/wire/client.pb.h"
 
@@ -113,17 +115,6 @@ struct Counts {
   // Why what clients sent cannot be stored (any more). May name files.
   absl::Status storage = {};
 };
-
-// What all machines show clients of a round.
-struct Told {
-  Digest round_id;
-  // Has the header if the round is one of an earlier process, and not otherwise.
-  wire::RoundReport report;
-};
-// Bytes of an encoded report. One with more, which no honest parties have, is told without the
-// costs of its stages. Longer reasons of aborted rounds are cut where party 1 has several machines.
-inline constexpr size_t kMostToldReportBytes = 2560;
-inline constexpr size_t kMostToldReasonBytes = 256;
 
 // How much later than the head a machine may show a state; the head aborts the round otherwise.
 inline constexpr uint64_t kMostLateMs = 10'000;
@@ -291,16 +282,10 @@ class Frontend {
 
  private:
   struct Entry;
-  // A round of an earlier process: ABORTED.
-  struct Before {
-    wire::RoundInfo info;
-    uint64_t from_ms;   // from when on clients are shown it
-    bool told = false;  // at the head of several machines: returned by Tell
-  };
 
   Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock,
            const Resources& resources, FrontendMachine machine, uint64_t highest_counter,
-           std::map<Digest, Before> of_before)
+           EarlierRounds earlier)
       : plan_(plan),
         party_(party),
         journal_(journal),
@@ -309,15 +294,12 @@ class Frontend {
         machine_(machine),
         started_s_(clock->NowSeconds()),
         started_steady_s_(clock->SteadySeconds()),
-        of_before_(std::move(of_before)),
+        earlier_(std::move(earlier)),
         highest_counter_(highest_counter) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   // What clients are told of a round that this machine does not know.
   absl::Status UnknownLocked(const Digest& round_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no such round of an earlier process is shown.
-  const wire::RoundInfo* FindBeforeLocked(const Digest& round_id) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // How many slots of a round this machine gives out.
   uint64_t RoomOf(const round::Round& round) const {
     return round.header().max_slots() / machine_.count;
@@ -352,10 +334,7 @@ class Frontend {
   Mutex keeping_ ABSL_ACQUIRED_BEFORE(mutex_);   // held while the journal stores the rounds, too
   Mutex drafting_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by NewDraft, while the journal writes too
   mutable Mutex mutex_;                          // taken before an entry's lock
-  // Rounds of earlier processes. What was shown of one stays as it is.
-  std::map<Digest, Before> of_before_ ABSL_GUARDED_BY(mutex_);
-  // At one of several machines: from when on those that it does not know are none.
-  uint64_t before_from_ms_ ABSL_GUARDED_BY(mutex_) = ~uint64_t{0};
+  EarlierRounds earlier_ ABSL_GUARDED_BY(mutex_);
   uint64_t tells_ ABSL_GUARDED_BY(mutex_) = 0;        // calls of Tell
   uint64_t highest_counter_ ABSL_GUARDED_BY(mutex_);  // of those in the journal
   // On their way through the chain, with the milliseconds of their announcement on the steady
