@@ -5,7 +5,6 @@
 //   piano           queries of a session
 //   treepir         log2 of a node's children; 1: the paper's tree; 0: two levels
 //   permuted        chunks (two servers)
-//   relocated       chunks (one server, as many queries as a chunk has rows)
 //
 // RESIDENT_BYTES   0: the whole table is in memory. Otherwise as many bytes are, and appear in the
 //                  table again and again: a row is a function of its number modulo the rows that
@@ -324,59 +323,11 @@ absl::Status RunPermuted(const Options& options, RandomSource& random) {
   return absl::OkStatus();
 }
 
-absl::Status RunRelocated(const Options& options, RandomSource& random) {
-  namespace sets = pir::sets;
-  SHOAL_ASSIGN_OR_RETURN(
-      const sets::PermutedShape table_shape,
-      sets::PermutedShapeFor(options.rows, options.record_bytes, options.choice));
-  SHOAL_ASSIGN_OR_RETURN(const sets::RelocatedShape shape,
-                         sets::RelocatedShapeFor(options.rows, options.record_bytes,
-                                                 table_shape.chunks, table_shape.chunk_rows));
-  Table table;
-  SHOAL_RETURN_IF_ERROR(table.Create(options.rows * options.record_bytes, options));
-
-  const Seed seed = random.NewSeed();
-  std::unique_ptr<sets::RelocatedTable> client;
-  const uint64_t chunk_bytes = uint64_t{shape.table.chunk_rows} * options.record_bytes;
-  const double prepare = Seconds([&] {
-    client = std::make_unique<sets::RelocatedTable>(shape, sets::PlacementsOf(shape, seed));
-    for (uint32_t c = 0; c < shape.table.chunks; ++c) {
-      const uint64_t begin = c * chunk_bytes;
-      client->AddChunk(
-          c, table.view().subspan(begin, std::min(chunk_bytes, table.view().size() - begin)));
-    }
-  });
-
-  const uint64_t numbers = (uint64_t{shape.places} + shape.queries()) * shape.table.chunks;
-  PrintSizes(1, shape.table.chunks, shape.places,
-             shape.parity_bytes() + numbers * sizeof(uint32_t));
-  PrintTraffic(options.rows * options.record_bytes, shape.table.query_bytes(),
-               shape.table.answer_bytes());
-  PrintPreparation(prepare, 0);
-
-  Queries queries(options, table.view());
-  Bytes sent(shape.table.query_bytes()), answer(shape.table.answer_bytes());
-  for (uint64_t q = 0; q < options.queries; ++q) {
-    const uint64_t row = random.Below(options.rows);
-    absl::Status status;
-    queries.Ask([&] { status = client->Ask(row, random, sent); });
-    SHOAL_RETURN_IF_ERROR(status);
-    queries.Answer(
-        [&] { status = sets::AnswerPermuted(shape.table, table.view(), sent, answer, true); });
-    SHOAL_RETURN_IF_ERROR(status);
-    queries.Finish([&] { client->Finish(answer, queries.record); });
-    SHOAL_RETURN_IF_ERROR(queries.Check(row));
-  }
-  queries.Report();
-  return absl::OkStatus();
-}
-
 absl::Status Run(const Options& options) {
   SystemRandom random;
   if (options.engine == "piano") return RunPiano(options, random);
   if (options.engine == "treepir") return RunTree(options, random);
-  if (options.engine == "permuted") return RunPermuted(options, random);
-  return RunRelocated(options, random);
+  return RunPermuted(options, random);
 }
 
 }  // namespace
@@ -385,8 +336,8 @@ absl::Status Run(const Options& options) {
 int main(int argc, char** argv) {
   shoal::experiments::Options options;
   options.engine = argc > 1 ? argv[1] : "";
-  const bool known = options.engine == "piano" || options.engine == "treepir" ||
-                     options.engine == "permuted" || options.engine == "relocated";
+  const bool known =
+      options.engine == "piano" || options.engine == "treepir" || options.engine == "permuted";
   if (argc != 8 || !known || !absl::SimpleAtoi(argv[2], &options.rows) ||
       !absl::SimpleAtoi(argv[3], &options.record_bytes) ||
       !absl::SimpleAtoi(argv[4], &options.choice) || !absl::SimpleAtoi(argv[5], &options.queries) ||
@@ -394,7 +345,7 @@ int main(int argc, char** argv) {
       !absl::SimpleAtoi(argv[7], &options.part) || options.rows == 0 || options.record_bytes == 0 ||
       options.queries == 0 || options.part == 0) {
     std::fprintf(stderr,
-                 "usage: sets piano|treepir|permuted|relocated ROWS RECORD_BYTES CHOICE QUERIES "
+                 "usage: sets piano|treepir|permuted ROWS RECORD_BYTES CHOICE QUERIES "
                  "RESIDENT_BYTES PART\n");
     return 2;
   }

@@ -1,5 +1,5 @@
-// What families measure their units of work with (Family::MeasureUnits): in nanoseconds of the
-// processor.
+// What families measure their units of work with (Family::MeasureUnits), in nanoseconds of the
+// processor, and their benchmarks.
 #ifndef SHOAL_SRC_PIR_KIT_MEASURE_H_
 #define SHOAL_SRC_PIR_KIT_MEASURE_H_
 
@@ -58,6 +58,43 @@ inline QueryTimes TimeQueries(int queries, const std::function<void()>& ask,
     add(times.recover, recover);
   }
   return times;
+}
+
+// ---- For benchmarks.
+
+// Processor time of this thread: other programs' use of the cores does not count, but their use of
+// the memory has an effect.
+inline double ThreadSeconds(const std::function<void()>& body) {
+  const Stopwatch stopwatch(Stopwatch::kThread);
+  body();
+  return stopwatch.Seconds();
+}
+
+// The least processor time of all threads, of so many runs.
+inline double LeastSeconds(int times, const std::function<void()>& body) {
+  double best = 1e99;
+  for (int i = 0; i < times; ++i) {
+    const Stopwatch cpu(Stopwatch::kProcess);
+    body();
+    best = std::min(best, cpu.Seconds());
+  }
+  return best;
+}
+
+inline double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// A table of any bytes, quickly made, that differ from row to row.
+inline Content ContentOfAnyBytes(uint64_t rows, uint32_t record_bytes) {
+  Content content = ContentToMeasure(rows, record_bytes);
+  content.copy = [](uint64_t row, MutableBytes out) {
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<uint8_t>((row * 0x9e3779b97f4a7c15 >> 32) + i * 37);
+    }
+  };
+  return content;
 }
 
 }  // namespace shoal::pir

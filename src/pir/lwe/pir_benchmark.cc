@@ -33,8 +33,8 @@
 #include "boost/program_options.hpp"
 #include "src/base/check.h"
 #include "src/base/random.h"
-#include "src/base/stopwatch.h"
 #include "src/pir/aes/streams.h"
+#include "src/pir/kit/measure.h"
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/lwe.h"
@@ -42,19 +42,6 @@
 
 namespace shoal::pir::lwe {
 namespace {
-
-// Processor time of this thread: other programs' use of the cores does not count, but their use of
-// the memory has an effect.
-double Seconds(const std::function<void()>& body) {
-  const Stopwatch stopwatch(Stopwatch::kThread);
-  body();
-  return stopwatch.Seconds();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 std::vector<double> Ratios(const std::vector<double>& values, const std::vector<double>& to) {
   std::vector<double> ratios;
@@ -165,8 +152,8 @@ SHOAL_AS_NATIVE void OriginalProduct(const uint32_t* a, const uint32_t* b, uint6
 double OriginalHintRate() {
   constexpr uint64_t kRows = 256, kInner = 4096, kColumns = kDimension;
   std::vector<uint32_t> a(kRows * kInner, 3), b(kInner * kColumns, 5), c(kRows * kColumns);
-  const double seconds =
-      Seconds([&] { OriginalProduct(a.data(), b.data(), kRows, kInner, kColumns, c.data()); });
+  const double seconds = ThreadSeconds(
+      [&] { OriginalProduct(a.data(), b.data(), kRows, kInner, kColumns, c.data()); });
   volatile uint32_t sink = c[17];
   static_cast<void>(sink);
   return kRows * kInner * kColumns / seconds;
@@ -233,7 +220,7 @@ Bench SetUp(Scheme engine, const Options& options) {
   double seconds[2];
   for (double& of : seconds) {
     bench.server.reset();
-    of = Seconds([&] {
+    of = ThreadSeconds([&] {
       auto created = CreateServer(engine, content, {.product = product}, options.kernel);
       if (!created.ok()) {
         std::cerr << created.status().message() << "\n";
@@ -264,17 +251,18 @@ Bench SetUp(Scheme engine, const Options& options) {
   for (int round = 0; round < options.rounds; ++round) {
     const uint64_t row = random.Below(content.rows);
     Asked asked;
-    ask.push_back(Seconds([&] { asked = bench.client->Ask(row, random).value(); }));
+    ask.push_back(ThreadSeconds([&] { asked = bench.client->Ask(row, random).value(); }));
     const BytesView query = asked.query;
     const Bytes answer = bench.server->Answer({&query, 1})[0].value();
     Bytes record;
-    recover.push_back(Seconds([&] { record = bench.client->Recover(asked, answer).value(); }));
+    recover.push_back(
+        ThreadSeconds([&] { record = bench.client->Recover(asked, answer).value(); }));
     Bytes expected(content.record_bytes);
     FillRecord(row, expected);
     SHOAL_CHECK(record == expected);
     std::vector<uint64_t> rows(kMaxQueriesPerRequest);
     for (uint64_t& one : rows) one = random.Below(content.rows);
-    together.push_back(Seconds([&] { SHOAL_CHECK(bench.client->Ask(rows, random).ok()); }) /
+    together.push_back(ThreadSeconds([&] { SHOAL_CHECK(bench.client->Ask(rows, random).ok()); }) /
                        static_cast<double>(rows.size()));
   }
   Print(name, "query_seconds", Median(ask), "s");
@@ -297,7 +285,7 @@ struct Original {
         query(kColumns, 0x12345678),
         out(rows) {}
   double Rate(const PageBuffer& pages) {
-    return payload / Seconds([&] {
+    return payload / ThreadSeconds([&] {
              OriginalAnswer(reinterpret_cast<const uint32_t*>(pages.data()), rows, kWords,
                             query.data(), out.data());
            });
@@ -311,7 +299,7 @@ void RunAnswers(const std::vector<Bench>& benches, const Options& options,
   const auto answered = [&](const Bench& bench, const std::vector<Asked>& asked) {
     const std::vector<BytesView> queries = QueriesOf(asked);
     return bench.payload * static_cast<double>(asked.size()) /
-           Seconds([&] { SHOAL_CHECK(bench.server->Answer(queries)[0].ok()); });
+           ThreadSeconds([&] { SHOAL_CHECK(bench.server->Answer(queries)[0].ok()); });
   };
   const auto readers = Readers();
   std::vector<std::vector<double>> bandwidth(readers.size());
@@ -332,7 +320,7 @@ void RunAnswers(const std::vector<Bench>& benches, const Options& options,
   for (int round = 0; round < options.rounds; ++round) {
     for (size_t i = 0; i < readers.size(); ++i) {
       volatile uint64_t sink;
-      bandwidth[i].push_back(static_cast<double>(options.table_bytes) / Seconds([&] {
+      bandwidth[i].push_back(static_cast<double>(options.table_bytes) / ThreadSeconds([&] {
                                sink = readers[i].second(pages.data(), options.table_bytes);
                              }));
       static_cast<void>(sink);
@@ -359,7 +347,7 @@ void RunAnswers(const std::vector<Bench>& benches, const Options& options,
         const double c = static_cast<double>(options.chunks);
         const double distinct = c * (1 - std::pow(1 - 1 / c, c));
         const std::vector<BytesView> queries = QueriesOf(of.chunks);
-        of.chunked.push_back(benches[i].payload * distinct / Seconds([&] {
+        of.chunked.push_back(benches[i].payload * distinct / ThreadSeconds([&] {
                                SHOAL_CHECK(benches[i].server->AnswerChunks(queries).ok());
                              }));
       }
@@ -441,7 +429,7 @@ int Main(int argc, char** argv) {
       PublicMatrix matrix(PublicMatrixSeed("simplepir", {1}, 1), stream);
       std::vector<double> seconds;
       for (int round = 0; round < options.rounds; ++round) {
-        seconds.push_back(Seconds([&] {
+        seconds.push_back(ThreadSeconds([&] {
           for (uint32_t k = 0; k < kDimension; ++k) matrix.Expand(k, 0, words);
         }));
       }

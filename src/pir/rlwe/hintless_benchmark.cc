@@ -16,22 +16,13 @@
 #include "src/base/check.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/kit/measure.h"
 #include "src/pir/rlwe/hintless_server.h"
 #include "src/pir/rlwe/hintless_session.h"
 #include "src/pir/rlwe/hintless_shape.h"
 
 namespace shoal::pir::rlwe {
 namespace {
-
-double Seconds(int times, const std::function<void()>& body) {
-  double best = 1e99;
-  for (int i = 0; i < times; ++i) {
-    const Stopwatch cpu(Stopwatch::kProcess);
-    body();
-    best = std::min(best, static_cast<double>(cpu.Nanoseconds()) * 1e-9);
-  }
-  return best;
-}
 
 // The medians of the process's time and of the wall's clock.
 struct Medians {
@@ -45,32 +36,13 @@ Medians MedianSeconds(int times, const std::function<void()>& body) {
     processor.push_back(static_cast<double>(cpu.Nanoseconds()) * 1e-9);
     wall.push_back(clock.Seconds());
   }
-  std::ranges::sort(processor);
-  std::ranges::sort(wall);
-  return {.processor = processor[processor.size() / 2], .wall = wall[wall.size() / 2]};
+  return {.processor = Median(processor), .wall = Median(wall)};
 }
 
-void Run(uint64_t rows, uint32_t record_bytes, const SmallKernel& kernel) {
-  const Content content = {.table_id = {1},
-                           .epoch = 1,
-                           .manifest_digest = {2},
-                           .rows = rows,
-                           .record_bytes = record_bytes,
-                           .copy = [](uint64_t row, MutableBytes out) {
-                             // Any bytes, quickly, that differ from row to row.
-                             for (size_t i = 0; i < out.size(); ++i) {
-                               out[i] =
-                                   static_cast<uint8_t>((row * 0x9e3779b97f4a7c15 >> 32) + i * 37);
-                             }
-                           }};
+void Run(uint64_t rows, uint32_t record_bytes, const RingKernel& kernel) {
+  const Content content = ContentOfAnyBytes(rows, record_bytes);
   const HintlessShape shape = *ChooseHintlessShape(rows, record_bytes);
-  wire::PirSetup setup;
-  setup.set_engine(std::string(kHintlessName));
-  setup.set_table_id(ToString(content.table_id));
-  setup.set_epoch(content.epoch);
-  setup.set_manifest_digest(ToString(content.manifest_digest));
-  setup.set_rows(rows);
-  setup.set_record_bytes(record_bytes);
+  wire::PirSetup setup = SetupOf(kHintlessName, content);
   setup.set_shape(EncodeHintlessShape(shape));
   std::printf("%lu rows of %u bytes, %lu MiB; %u rows in each of %u columns, words of %u bits\n",
               rows, record_bytes, rows * record_bytes >> 20, shape.rows_per_column, shape.columns,
@@ -83,13 +55,13 @@ void Run(uint64_t rows, uint32_t record_bytes, const SmallKernel& kernel) {
       shape.query_bytes() + shape.answer_bytes(), shape.packs(), shape.digits_bytes() >> 20,
       shape.server_bytes() >> 20);
   std::unique_ptr<HintlessServer> server;
-  const double setup_seconds =
-      Seconds(1, [&] { server = *HintlessServer::Create(content, setup, {}, {.ring = &kernel}); });
+  const double setup_seconds = LeastSeconds(
+      1, [&] { server = *HintlessServer::Create(content, setup, {}, {.ring = &kernel}); });
   std::printf("set-up %.3f s\n", setup_seconds);
   const auto client = *HintlessClient::Create(setup);
   SystemRandom random;
   std::vector<HintlessAsked> asked(HintlessShape::kTogether);
-  std::printf("query %.4f s\n", Seconds(1, [&] {
+  std::printf("query %.4f s\n", LeastSeconds(1, [&] {
                                   for (size_t i = 0; i < asked.size(); ++i)
                                     asked[i] = client->Ask(i * 7 % rows, random);
                                 }) / static_cast<double>(asked.size()));
@@ -99,8 +71,8 @@ void Run(uint64_t rows, uint32_t record_bytes, const SmallKernel& kernel) {
   }
   std::vector<absl::StatusOr<Bytes>> answers;
   for (const size_t count : {size_t{1}, asked.size()}) {
-    const double seconds =
-        Seconds(5, [&] { answers = server->Answer(Role::kSingle, std::span(views).first(count)); });
+    const double seconds = LeastSeconds(
+        5, [&] { answers = server->Answer(Role::kSingle, std::span(views).first(count)); });
     HintlessServer::Phases best = {1e99, 1e99};
     std::vector<BytesView> queries;
     for (size_t i = 0; i < count; ++i) queries.push_back(asked[i].query);
@@ -124,7 +96,7 @@ void Run(uint64_t rows, uint32_t record_bytes, const SmallKernel& kernel) {
   {
     std::vector<uint64_t> memory(std::min<uint64_t>(shape.table_bytes(), 1 << 30) / 8, 1);
     uint64_t sum = 0;
-    const double seconds = Seconds(3, [&] {
+    const double seconds = LeastSeconds(3, [&] {
       uint64_t parts[4] = {};
       for (size_t i = 0; i + 4 <= memory.size(); i += 4) {
         for (size_t j = 0; j < 4; ++j) parts[j] += memory[i + j];
@@ -141,7 +113,7 @@ void Run(uint64_t rows, uint32_t record_bytes, const SmallKernel& kernel) {
     SHOAL_CHECK(std::ranges::equal(*client->Recover(asked[i], *answers[i]), wanted));
   }
   std::printf("recover %.5f s\n",
-              Seconds(3, [&] { (void)client->Recover(asked[0], *answers[0]); }));
+              LeastSeconds(3, [&] { (void)client->Recover(asked[0], *answers[0]); }));
 }
 
 }  // namespace
@@ -152,14 +124,14 @@ int main(int argc, char** argv) {
   namespace po = boost::program_options;
   uint64_t rows = 1 << 16;
   uint32_t record_bytes = 1072;
-  std::string name = FastestSmallKernel().name;
+  std::string name = FastestRingKernel().name;
   po::options_description flags;
   flags.add_options()("rows", po::value(&rows))("record-bytes", po::value(&record_bytes))(
       "kernel", po::value(&name));
   po::variables_map map;
   po::store(po::parse_command_line(argc, argv, flags), map);
   po::notify(map);
-  for (const SmallKernel* kernel : SupportedSmallKernels()) {
+  for (const RingKernel* kernel : SupportedRingKernels()) {
     if (kernel->name == name) Run(rows, record_bytes, *kernel);
   }
 }

@@ -8,15 +8,15 @@
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/pages.h"
 #include "src/pir/rlwe/hintless_public.h"
-#include "src/pir/rlwe/small_kernel_impl.h"
-#include "src/pir/rlwe/small_public.h"
-#include "src/pir/rlwe/small_transform.h"
-#include "src/pir/rlwe/small_words.h"
+#include "src/pir/rlwe/ring_kernel_impl.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
+#include "src/pir/rlwe/ring_words.h"
 
 namespace shoal::pir::rlwe {
 namespace {
 
-constexpr size_t kBlock = SmallKernel::kBlock;
+constexpr size_t kBlock = RingKernel::kBlock;
 constexpr size_t kSquareWords = size_t{kDegree} * kDegree;
 constexpr uint64_t kInverseDegree[kPrimes] = {InverseModulo(kDegree, kPrime[0]),
                                               InverseModulo(kDegree, kPrime[1])};
@@ -86,7 +86,7 @@ PackNorms Packer::Made::largest() const {
           .secret = *std::ranges::max_element(secret)};
 }
 
-Packer::Packer(const Digest& seed, const SmallKernel& kernel)
+Packer::Packer(const Digest& seed, const RingKernel& kernel)
     : kernel_(kernel), rotation_(2 * kPolynomialWords), conjugation_(2 * kPolynomialWords) {
   for (const auto& [key, out] :
        {std::pair(kRotationKey, &rotation_), std::pair(kConjugationKey, &conjugation_)}) {
@@ -302,7 +302,7 @@ std::vector<double> Packer::Norms(const uint32_t* pairs, size_t count, uint32_t*
   return norms;
 }
 
-void SumOfPack(const SmallKernel& kernel, const uint32_t* digits,
+void SumOfPack(const RingKernel& kernel, const uint32_t* digits,
                std::span<const PackKeys* const> keys, std::vector<std::vector<uint32_t>>& sums) {
   const size_t count = keys.size();
   sums.resize(count);

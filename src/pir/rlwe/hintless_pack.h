@@ -10,7 +10,7 @@
 //                     and -D times the key's mask is added to the next A. The end of the second
 //                     chain, under the image of s under X -> X^-1, does so by the key of X -> X^-1
 //   bodies            B less the sum of all D times the bodies of the keys: `slide`
-//   (small_kernel.h)
+//   (ring_kernel.h)
 #ifndef SHOAL_SRC_PIR_RLWE_HINTLESS_PACK_H_
 #define SHOAL_SRC_PIR_RLWE_HINTLESS_PACK_H_
 
@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/pir/rlwe/hintless_shape.h"
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 #include "src/storage/page_buffer.h"
 
 namespace shoal::pir::rlwe {
@@ -30,7 +30,7 @@ namespace shoal::pir::rlwe {
 // Makes packs under the public parts of one seed. Immutable, thread-safe.
 class Packer {
  public:
-  Packer(const Digest& seed, const SmallKernel& kernel);
+  Packer(const Digest& seed, const RingKernel& kernel);
 
   // Two arrays of 2048 by 2048 pairs of words. A pack is made in them.
   struct Room {
@@ -57,7 +57,7 @@ class Packer {
   void Collapse(uint32_t* steps, uint32_t* digits, Made& made) const;
   std::vector<double> Norms(const uint32_t* pairs, size_t count, uint32_t* squares) const;
 
-  const SmallKernel& kernel_;
+  const RingKernel& kernel_;
   // The masks of the keys, negated, in the order of places: [prime][half][twice the half's words].
   std::vector<uint32_t> rotation_, conjugation_;
 };
@@ -68,7 +68,7 @@ struct PackKeys {
 };
 // sums[v]: the coefficients of what is to be taken from B for the keys of query v, prime after
 // prime, v < keys.size().
-void SumOfPack(const SmallKernel& kernel, const uint32_t* digits,
+void SumOfPack(const RingKernel& kernel, const uint32_t* digits,
                std::span<const PackKeys* const> keys, std::vector<std::vector<uint32_t>>& sums);
 
 }  // namespace shoal::pir::rlwe

@@ -5,9 +5,9 @@
 #include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
-#include "src/pir/rlwe/small_public.h"
-#include "src/pir/rlwe/small_transform.h"
-#include "src/pir/rlwe/small_words.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
+#include "src/pir/rlwe/ring_words.h"
 
 namespace shoal::pir::rlwe {
 
@@ -20,7 +20,7 @@ Digest HintlessPublicSeed(const wire::PirSetup& setup, const HintlessShape& shap
 
 std::vector<uint32_t> ExpandCollapseKey(const Digest& seed, uint32_t key) {
   std::vector<uint32_t> words(kPolynomialWords);
-  ExpandSmallPublic(seed, key, words);
+  ExpandRingPublic(seed, key, words);
   return words;
 }
 

@@ -21,7 +21,7 @@ inline constexpr uint32_t kConjugationKey = 1;  // X -> X^-1
 
 Digest HintlessPublicSeed(const wire::PirSetup& setup, const HintlessShape& shape);
 
-// The public part of a key, as ExpandSmallPublic.
+// The public part of a key, as ExpandRingPublic.
 std::vector<uint32_t> ExpandCollapseKey(const Digest& seed, uint32_t key);
 
 // a_j of block j of the columns, uniform modulo 2^32, as numbers in [-2^31, 2^31): transformed.

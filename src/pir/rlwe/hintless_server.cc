@@ -15,9 +15,9 @@
 #include "src/pir/lwe/shape.h"
 #include "src/pir/pages.h"
 #include "src/pir/rlwe/hintless_public.h"
-#include "src/pir/rlwe/small_public.h"
-#include "src/pir/rlwe/small_transform.h"
-#include "src/pir/rlwe/small_words.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
+#include "src/pir/rlwe/ring_words.h"
 #include "src/storage/memory.h"
 
 namespace shoal::pir::rlwe {
@@ -32,7 +32,7 @@ static_assert((kBlocksTogether << 49) < kModulus / 2);
 class HintRows {
  public:
   // All outlive it; `columns` has the images of a_j under X -> X^-1, transformed.
-  HintRows(lwe::ByteMatrix& matrix, const std::vector<uint32_t>& columns, const SmallKernel& kernel)
+  HintRows(lwe::ByteMatrix& matrix, const std::vector<uint32_t>& columns, const RingKernel& kernel)
       : matrix_(matrix),
         columns_(columns),
         kernel_(kernel),
@@ -83,7 +83,7 @@ class HintRows {
  private:
   lwe::ByteMatrix& matrix_;
   const std::vector<uint32_t>& columns_;
-  const SmallKernel& kernel_;
+  const RingKernel& kernel_;
   std::vector<uint32_t> elements_, sum_;
 };
 
@@ -124,7 +124,7 @@ HintlessServer::HintlessServer(const wire::PirSetup& setup, const HintlessShape&
       shape_(shape),
       pool_(options.pool),
       pass_kernel_(lwe::KernelOr(kernels.pass)),
-      kernel_(kernels.ring == nullptr ? FastestSmallKernel() : *kernels.ring),
+      kernel_(kernels.ring == nullptr ? FastestRingKernel() : *kernels.ring),
       most_(kernels.most),
       packer_(HintlessPublicSeed(setup, shape), kernel_),
       columns_(ImagesOfColumns(HintlessPublicSeed(setup, shape), shape.blocks())),

@@ -19,7 +19,7 @@
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/rlwe/hintless_pack.h"
 #include "src/pir/rlwe/hintless_shape.h"
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 #include "src/storage/page_buffer.h"
 
 namespace shoal::pir::rlwe {
@@ -28,7 +28,7 @@ class HintlessServer final : public Server {
  public:
   struct Kernels {
     const lwe::Kernel* pass = nullptr;  // null: the fastest
-    const SmallKernel* ring = nullptr;
+    const RingKernel* ring = nullptr;
     // The largest norms of packs that are taken; tests have others.
     PackNorms most = MaxPackNorms();
   };
@@ -107,7 +107,7 @@ class HintlessServer final : public Server {
   const HintlessShape shape_;
   ThreadPool* const pool_;
   const lwe::Kernel& pass_kernel_;
-  const SmallKernel& kernel_;
+  const RingKernel& kernel_;
   const PackNorms most_;
   const Packer packer_;
   // Of the columns' public parts, their images under X -> X^-1, transformed: [block][word].

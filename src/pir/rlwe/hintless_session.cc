@@ -12,9 +12,9 @@
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/lwe/shape.h"
 #include "src/pir/rlwe/hintless_public.h"
-#include "src/pir/rlwe/small_public.h"
-#include "src/pir/rlwe/small_transform.h"
-#include "src/pir/rlwe/small_words.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
+#include "src/pir/rlwe/ring_words.h"
 
 namespace shoal::pir::rlwe {
 namespace {

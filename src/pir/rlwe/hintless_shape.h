@@ -10,7 +10,7 @@
 #include "src/pir/engine.h"
 #include "src/pir/kit/checks.h"
 #include "src/pir/rlwe/params.h"
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 
 namespace shoal::pir::rlwe {
 
@@ -82,9 +82,9 @@ struct HintlessShape {
 // words of a step that lie together; bytes of one pack's digits.
 inline constexpr size_t kChains = 2;
 inline constexpr size_t kChainSteps = kOrbit - 1;
-inline constexpr size_t kPackBlocks = kDegree / SmallKernel::kBlock;
+inline constexpr size_t kPackBlocks = kDegree / RingKernel::kBlock;
 inline constexpr size_t kPackDigitWords =
-    kPrimes * (kChains * kPackBlocks * kChainSteps * SmallKernel::kBlock + kDegree);
+    kPrimes * (kChains * kPackBlocks * kChainSteps * RingKernel::kBlock + kDegree);
 
 // The shape with the fewest bytes for one query. INVALID_ARGUMENT; RESOURCE_EXHAUSTED if the table
 // is too large.

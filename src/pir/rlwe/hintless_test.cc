@@ -23,9 +23,9 @@
 #include "src/pir/rlwe/hintless_server.h"
 #include "src/pir/rlwe/hintless_session.h"
 #include "src/pir/rlwe/hintless_shape.h"
-#include "src/pir/rlwe/small_public.h"
-#include "src/pir/rlwe/small_transform.h"
-#include "src/pir/rlwe/small_words.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
+#include "src/pir/rlwe/ring_words.h"
 #include "src/pir/testing/records.h"
 
 namespace shoal::pir::rlwe {
@@ -425,7 +425,7 @@ TEST(Hintless, AnswersAreTheSameOnAnyThreadsAndKernelsAndTogether) {
   if (kThreadSanitized) return;  // the rest is on one thread
   const Bytes query = world.client->Ask(25, world.random).query;
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes expected, AnswerOne(*world.server, query));
-  for (const SmallKernel* kernel : SupportedSmallKernels()) {
+  for (const RingKernel* kernel : SupportedRingKernels()) {
     const auto server =
         *HintlessServer::Create(world.records.content(), world.setup, {}, {.ring = kernel});
     EXPECT_EQ(*AnswerOne(*server, query), expected) << kernel->name;

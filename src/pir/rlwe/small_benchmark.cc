@@ -19,56 +19,29 @@
 #include "absl/strings/string_view.h"
 #include "boost/program_options.hpp"
 #include "src/base/random.h"
-#include "src/base/stopwatch.h"
+#include "src/pir/kit/measure.h"
+#include "src/pir/rlwe/ring_transform.h"
 #include "src/pir/rlwe/small_server.h"
 #include "src/pir/rlwe/small_session.h"
 #include "src/pir/rlwe/small_shape.h"
-#include "src/pir/rlwe/small_transform.h"
 
 namespace shoal::pir::rlwe {
 namespace {
-
-double Seconds(int times, const std::function<void()>& body) {
-  double best = 1e99;
-  for (int i = 0; i < times; ++i) {
-    const Stopwatch cpu(Stopwatch::kProcess);
-    body();
-    best = std::min(best, static_cast<double>(cpu.Nanoseconds()) * 1e-9);
-  }
-  return best;
-}
 
 void Print(absl::string_view name, const auto& value) {
   std::cout << name << '\t' << value << '\n';
 }
 
-int Run(uint64_t mib, uint32_t record_bytes, const SmallKernel& kernel) {
+int Run(uint64_t mib, uint32_t record_bytes, const RingKernel& kernel) {
   const uint64_t rows = (mib << 20) / record_bytes;
-  const Content content = {.table_id = {1},
-                           .epoch = 1,
-                           .manifest_digest = {2},
-                           .rows = rows,
-                           .record_bytes = record_bytes,
-                           .copy = [](uint64_t row, MutableBytes out) {
-                             // Any bytes, quickly, that differ from row to row.
-                             for (size_t i = 0; i < out.size(); ++i) {
-                               out[i] =
-                                   static_cast<uint8_t>((row * 0x9e3779b97f4a7c15 >> 32) + i * 37);
-                             }
-                           }};
+  const Content content = ContentOfAnyBytes(rows, record_bytes);
   const absl::StatusOr<SmallShape> chosen = ChooseSmallShape(rows, record_bytes);
   if (!chosen.ok()) {
     std::cerr << "small_benchmark: " << chosen.status().message() << '\n';
     return 2;
   }
   const SmallShape& shape = *chosen;
-  wire::PirSetup setup;
-  setup.set_engine(std::string(kSmallPirName));
-  setup.set_table_id(ToString(content.table_id));
-  setup.set_epoch(content.epoch);
-  setup.set_manifest_digest(ToString(content.manifest_digest));
-  setup.set_rows(rows);
-  setup.set_record_bytes(record_bytes);
+  wire::PirSetup setup = SetupOf(kSmallPirName, content);
   setup.set_shape(EncodeSmallShape(shape));
   Print("small_kernel", kernel.name);
   Print("rows", rows);
@@ -96,7 +69,7 @@ int Run(uint64_t mib, uint32_t record_bytes, const SmallKernel& kernel) {
     std::vector<uint32_t> words(kDegree, 5);
     const int times = 1000;
     const auto each = [&](const auto& transform) {
-      const double seconds = Seconds(3, [&] {
+      const double seconds = LeastSeconds(3, [&] {
         for (int i = 0; i < times; ++i) transform();
       });
       return seconds / times;
@@ -106,7 +79,7 @@ int Run(uint64_t mib, uint32_t record_bytes, const SmallKernel& kernel) {
   }
   absl::StatusOr<std::unique_ptr<SmallServer>> created;
   const double setup_s =
-      Seconds(1, [&] { created = SmallServer::Create(content, setup, {}, &kernel); });
+      LeastSeconds(1, [&] { created = SmallServer::Create(content, setup, {}, &kernel); });
   if (!created.ok()) {
     std::cerr << "small_benchmark: " << created.status().message() << '\n';
     return 1;
@@ -117,7 +90,7 @@ int Run(uint64_t mib, uint32_t record_bytes, const SmallKernel& kernel) {
   SystemRandom random;
   std::vector<SmallAsked> asked(SmallShape::kTogether);
   const auto asked_row = [&](size_t i) { return i * 7 % rows; };
-  Print("ask_cpu_s", Seconds(1, [&] {
+  Print("ask_cpu_s", LeastSeconds(1, [&] {
                        for (size_t i = 0; i < asked.size(); ++i)
                          asked[i] = client->Ask(asked_row(i), random);
                      }) / static_cast<double>(asked.size()));
@@ -128,7 +101,7 @@ int Run(uint64_t mib, uint32_t record_bytes, const SmallKernel& kernel) {
   for (const size_t count : {size_t{1}, asked.size()}) {
     const std::string prefix = count == 1 ? "" : "together_";
     const auto n = static_cast<double>(count);
-    Print(prefix + "answer_cpu_s", Seconds(3, [&] {
+    Print(prefix + "answer_cpu_s", LeastSeconds(3, [&] {
                                      answers = server.Answer(Role::kSingle,
                                                              std::span(views).first(count));
                                    }) / n);
@@ -149,7 +122,7 @@ int Run(uint64_t mib, uint32_t record_bytes, const SmallKernel& kernel) {
   {
     std::vector<uint64_t> memory(std::min<uint64_t>(shape.table_bytes(), 1 << 30) / 8, 1);
     volatile uint64_t sum = 0;  // so that the memory is read
-    const double seconds = Seconds(3, [&] {
+    const double seconds = LeastSeconds(3, [&] {
       uint64_t parts[4] = {};
       for (size_t i = 0; i < memory.size(); i += 4) {
         for (size_t j = 0; j < 4; ++j) parts[j] += memory[i + j];
@@ -172,7 +145,7 @@ int Run(uint64_t mib, uint32_t record_bytes, const SmallKernel& kernel) {
     }
   }
   Print("answers_checked", asked.size());
-  Print("recover_cpu_s", Seconds(3, [&] { (void)client->Recover(asked[0], *answers[0]); }));
+  Print("recover_cpu_s", LeastSeconds(3, [&] { (void)client->Recover(asked[0], *answers[0]); }));
   return 0;
 }
 
@@ -185,7 +158,7 @@ int Main(int argc, char** argv) {
   flags.add_options()("help", "this text")("mib", po::value(&mib)->default_value(64),
                                            "size of the table")(
       "record-bytes", po::value(&record_bytes)->default_value(2048), "of a row")(
-      "kernel", po::value(&name)->default_value(FastestSmallKernel().name), "of this machine's");
+      "kernel", po::value(&name)->default_value(FastestRingKernel().name), "of this machine's");
   po::variables_map values;
   try {
     po::store(po::command_line_parser(argc, argv)
@@ -206,7 +179,7 @@ int Main(int argc, char** argv) {
     std::cerr << "small_benchmark: 1 to 2^20 - 1 MiB, rows of a byte at least\n" << flags;
     return 2;
   }
-  for (const SmallKernel* kernel : SupportedSmallKernels()) {
+  for (const RingKernel* kernel : SupportedRingKernels()) {
     if (kernel->name == name) return Run(mib, record_bytes, *kernel);
   }
   std::cerr << "small_benchmark: no kernel \"" << name << "\" here\n" << flags;

@@ -14,10 +14,11 @@
 
 #include "gtest/gtest.h"
 #include "src/base/testing/test_random.h"
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
 #include "src/pir/rlwe/small_public.h"
 #include "src/pir/rlwe/small_shape.h"
-#include "src/pir/rlwe/small_transform.h"
 
 namespace shoal::pir::rlwe {
 namespace {
@@ -89,7 +90,7 @@ const Frequencies& TheFrequencies() {
 // The digits of a polynomial in the domain of the transforms, digit after digit, as frequencies.
 Values DigitFrequencies(const Gadget& gadget, const uint32_t* polynomial) {
   std::vector<uint32_t> digits(gadget.digits * kPolynomialWords);
-  PublicDigits(FastestSmallKernel(), gadget, polynomial, digits.data());
+  PublicDigits(FastestRingKernel(), gadget, polynomial, digits.data());
   Values out;
   std::vector<double> coefficients(kDegree);
   for (uint32_t i = 0; i < gadget.digits; ++i) {
@@ -107,7 +108,7 @@ Values DigitFrequencies(const Gadget& gadget, const uint32_t* polynomial) {
 // Product of digits (of `polynomial`) and key, in the domain of the transforms.
 void Switch(const Gadget& gadget, const std::vector<uint32_t>& key, uint32_t* polynomial) {
   std::vector<uint32_t> digits(gadget.digits * kPolynomialWords);
-  PublicDigits(FastestSmallKernel(), gadget, polynomial, digits.data());
+  PublicDigits(FastestRingKernel(), gadget, polynomial, digits.data());
   std::fill_n(polynomial, kPolynomialWords, 0);
   std::vector<uint32_t> product(kPolynomialWords);
   for (uint32_t i = 0; i < gadget.digits; ++i) {

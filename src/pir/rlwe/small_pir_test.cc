@@ -17,12 +17,13 @@
 #include "src/pir/lwe/gaussian.h"
 #include "src/pir/lwe/lwe.h"
 #include "src/pir/lwe/rounding.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
+#include "src/pir/rlwe/ring_words.h"
 #include "src/pir/rlwe/small_public.h"
 #include "src/pir/rlwe/small_server.h"
 #include "src/pir/rlwe/small_session.h"
 #include "src/pir/rlwe/small_shape.h"
-#include "src/pir/rlwe/small_transform.h"
-#include "src/pir/rlwe/small_words.h"
 #include "src/pir/testing/records.h"
 
 namespace shoal::pir::rlwe {
@@ -399,7 +400,7 @@ TEST(SmallPir, AnswersAreTheSameOnAnyThreadsAndKernelsAndTogether) {
   world.ExpectTheSameOnThreads();
   const Bytes query = world.client->Ask(25, world.random).query;
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes expected, AnswerOne(*world.server, query));
-  for (const SmallKernel* kernel : SupportedSmallKernels()) {
+  for (const RingKernel* kernel : SupportedRingKernels()) {
     const auto server = *SmallServer::Create(world.records.content(), world.setup, {}, kernel);
     EXPECT_EQ(*AnswerOne(*server, query), expected) << kernel->name;
   }

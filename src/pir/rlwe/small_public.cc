@@ -1,13 +1,11 @@
 #include "src/pir/rlwe/small_public.h"
 
 #include <algorithm>
-#include <bit>
 #include <unordered_map>
 
 #include "src/base/check.h"
 #include "src/base/hash.h"
-#include "src/base/random.h"
-#include "src/pir/rlwe/small_transform.h"
+#include "src/pir/rlwe/ring_transform.h"
 
 namespace shoal::pir::rlwe {
 
@@ -24,52 +22,11 @@ void SmallPublicPart(const SmallShape& shape, uint32_t element, std::span<uint32
   } else if (element >= kFirst) {
     stream = kFirstPositions + element - kFirst;
   }
-  ExpandSmallPublic(seed, stream, out);
-}
-
-void ExpandSmallPublic(const Digest& seed, uint32_t number, std::span<uint32_t> out) {
-  SHOAL_CHECK(out.size() == kPolynomialWords);
-  SeededRandom stream(seed, "shoal small pir public part", number);
-  std::array<uint8_t, 4096> bytes;
-  size_t used = bytes.size();
-  for (size_t k = 0; k < kPrimes; ++k) {
-    for (size_t w = 0; w < kDegree;) {
-      if (used == bytes.size()) {
-        stream.Fill(bytes);
-        used = 0;
-      }
-      const uint32_t word = LoadLe<uint32_t>(bytes.data() + used) & ((1u << kPrimeBits) - 1);
-      used += 4;
-      if (word < kPrime[k]) out[k * kDegree + w++] = word;
-    }
-  }
+  ExpandRingPublic(seed, stream, out);
 }
 
 Digest SmallDitherSeed(BytesView query) {
   return Transcript("shoal small pir dither v1").Blob(query).Finish();
-}
-
-void PublicDigits(const SmallKernel& kernel, const Gadget& gadget, const uint32_t* polynomial,
-                  uint32_t* digits) {
-  const auto negate = [](uint32_t k, uint32_t* words) {
-    for (uint32_t w = 0; w < kDegree; ++w) {
-      const bool negative = std::popcount(w & (w >> 1)) % 2 == 1;
-      if (negative && words[w] != 0) words[w] = kPrime[k] - words[w];
-    }
-  };
-  std::vector<uint32_t> coefficients(polynomial, polynomial + kPolynomialWords);
-  for (uint32_t k = 0; k < kPrimes; ++k) {
-    TransformBack(k, coefficients.data() + k * kDegree);
-    negate(k, coefficients.data() + k * kDegree);
-  }
-  kernel.decompose(gadget, coefficients.data(), coefficients.data() + kDegree, digits);
-  for (uint32_t i = 0; i < gadget.digits; ++i) {
-    for (uint32_t k = 0; k < kPrimes; ++k) {
-      uint32_t* const words = digits + i * kPolynomialWords + k * kDegree;
-      negate(k, words);
-      Transform(k, words);
-    }
-  }
 }
 
 const UnpackConstants& UnpackConstants::Get() {
@@ -98,7 +55,7 @@ UnpackConstants::UnpackConstants()
     for (uint32_t w = 0; w < kDegree; ++w) {
       if (seen[w]) continue;
       uint32_t next = w;
-      for (size_t place = 0; place < SmallKernel::kOrbitWords; ++place) {
+      for (size_t place = 0; place < RingKernel::kOrbitWords; ++place) {
         SHOAL_CHECK(!seen[next]);
         seen[next] = true;
         orbits_.push_back(next);
@@ -129,27 +86,6 @@ void SplitPolynomials(uint32_t level, bool both, uint32_t* node, uint32_t* image
   AddPolynomials(node, image, image);
   if (both) {
     MultiplyPolynomials(difference.data(), UnpackConstants::Get().InverseMonomial(level), node);
-  }
-}
-
-void AddPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out) {
-  const SmallKernel& kernel = FastestSmallKernel();
-  for (uint32_t k = 0; k < kPrimes; ++k) {
-    kernel.add(k, a + k * kDegree, b + k * kDegree, out + k * kDegree);
-  }
-}
-
-void SubtractPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out) {
-  const SmallKernel& kernel = FastestSmallKernel();
-  for (uint32_t k = 0; k < kPrimes; ++k) {
-    kernel.subtract(k, a + k * kDegree, b + k * kDegree, out + k * kDegree);
-  }
-}
-
-void MultiplyPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out) {
-  const SmallKernel& kernel = FastestSmallKernel();
-  for (uint32_t k = 0; k < kPrimes; ++k) {
-    kernel.dot(k, a + k * kDegree, 0, b + k * kDegree, 0, 1, nullptr, out + k * kDegree);
   }
 }
 

@@ -19,17 +19,11 @@
 
 #include "src/base/bytes.h"
 #include "src/pir/rlwe/params.h"
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
+#include "src/pir/rlwe/ring_public.h"
 #include "src/pir/rlwe/small_shape.h"
 
 namespace shoal::pir::rlwe {
-
-// Words of a ring element, prime after prime. In the domain of the transforms unless a name says
-// `coefficients`.
-inline constexpr size_t kPolynomialWords = kPrimes * kDegree;
-
-// Words that are uniform below the primes, from the seed's stream of that number.
-void ExpandSmallPublic(const Digest& seed, uint32_t stream, std::span<uint32_t> out);
 
 // The public part of an element of queries of a shape: of the seed that is the hash of nothing
 // under the domain "shoal small pir public parts v2", the stream of the element's number; for
@@ -39,13 +33,6 @@ void SmallPublicPart(const SmallShape& shape, uint32_t element, std::span<uint32
 // The seed of a query's dither: what makes the digits of folded ciphertexts independent of its
 // secret and errors. A function of the whole query, so that an answer is one, too.
 Digest SmallDitherSeed(BytesView query);
-
-// The digits of a public polynomial in the domain of the transforms, there again. Digits have the
-// mean -1/2, which alone would make the lowest frequency of every digit as large as all the rest of
-// it: so coefficient w is negated before and after, if an odd number of
-// neighbouring bits of w are both set (Rudin and Shapiro: these signs have no large frequency).
-void PublicDigits(const SmallKernel& kernel, const Gadget& gadget, const uint32_t* polynomial,
-                  uint32_t* digits);
 
 // Constants of the ring in the domain of the transforms. Immutable; Get() makes them once.
 class UnpackConstants {
@@ -58,7 +45,7 @@ class UnpackConstants {
   const uint32_t* InverseMonomial(uint32_t level) const {
     return monomials_.data() + level * kPolynomialWords;
   }
-  // Which words modulo prime k are in its orbits (small_kernel.h), orbit after orbit. Four of them
+  // Which words modulo prime k are in its orbits (ring_kernel.h), orbit after orbit. Four of them
   // share the kernel's blocks.
   std::span<const uint32_t> Orbits(uint32_t k) const {
     return std::span(orbits_).subspan(k * kDegree, kDegree);
@@ -88,11 +75,6 @@ void UnpackTree(uint32_t log, uint64_t count, std::span<const uint32_t> packed, 
 
 // The `split` of whole polynomials.
 void SplitPolynomials(uint32_t level, bool both, uint32_t* node, uint32_t* image);
-
-// a + b and (a - b) c, word by word.
-void AddPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out);
-void SubtractPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out);
-void MultiplyPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out);
 
 // ---------------------------------------------------------------------------------------------
 

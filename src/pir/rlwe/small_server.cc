@@ -13,18 +13,19 @@
 #include "src/pir/kit/checks.h"
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/pages.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
+#include "src/pir/rlwe/ring_words.h"
 #include "src/pir/rlwe/small_public.h"
-#include "src/pir/rlwe/small_transform.h"
-#include "src/pir/rlwe/small_words.h"
 #include "src/storage/memory.h"
 
 namespace shoal::pir::rlwe {
 namespace {
 
-constexpr size_t kBlock = SmallKernel::kBlock;
+constexpr size_t kBlock = RingKernel::kBlock;
 constexpr size_t kBlocks = kDegree / kBlock;
-constexpr size_t kTileRows = SmallKernel::kTileRows;
-constexpr size_t kOrbitWords = SmallKernel::kOrbitWords;
+constexpr size_t kTileRows = RingKernel::kTileRows;
+constexpr size_t kOrbitWords = RingKernel::kOrbitWords;
 constexpr size_t kOrbits = kDegree / kOrbitWords;
 // Orbits that share blocks of words.
 constexpr size_t kOrbitsTogether = 4;
@@ -48,7 +49,7 @@ void PlacePosition(const uint32_t* polynomial, uint64_t terms, uint64_t i, uint3
 }
 
 // out = add + the sum of the products of `terms` polynomials; add may be null or out.
-void Dot(const SmallKernel& kernel, const uint32_t* a, const uint32_t* b, size_t terms,
+void Dot(const RingKernel& kernel, const uint32_t* a, const uint32_t* b, size_t terms,
          const uint32_t* add, uint32_t* out) {
   for (uint32_t k = 0; k < kPrimes; ++k) {
     kernel.dot(k, a + k * kDegree, kPolynomialWords, b + k * kDegree, kPolynomialWords, terms,
@@ -98,7 +99,7 @@ class SmallServer::Loan {
 };
 
 SmallServer::SmallServer(const wire::PirSetup& setup, const SmallShape& shape,
-                         const ServerOptions& options, const SmallKernel& kernel)
+                         const ServerOptions& options, const RingKernel& kernel)
     : setup_(setup), id_(SetupId(setup)), shape_(shape), pool_(options.pool), kernel_(kernel) {}
 SmallServer::~SmallServer() = default;
 
@@ -120,11 +121,11 @@ void SmallServer::For(size_t n, const std::function<void(size_t)>& body) const {
 absl::StatusOr<std::unique_ptr<SmallServer>> SmallServer::Create(const Content& content,
                                                                  const wire::PirSetup& setup,
                                                                  const ServerOptions& options,
-                                                                 const SmallKernel* kernel) {
+                                                                 const RingKernel* kernel) {
   SHOAL_ASSIGN_OR_RETURN(const SmallShape shape, ParseSmallShape(setup));
   SHOAL_RETURN_IF_ERROR(CheckMemory(shape.server_bytes(), "a table for smallpir"));
   std::unique_ptr<SmallServer> server(
-      new SmallServer(setup, shape, options, kernel == nullptr ? FastestSmallKernel() : *kernel));
+      new SmallServer(setup, shape, options, kernel == nullptr ? FastestRingKernel() : *kernel));
   SHOAL_ASSIGN_OR_RETURN(server->table_, AllocatePages(shape.table_bytes(), "a smallpir table"));
   SHOAL_ASSIGN_OR_RETURN(
       server->digits_,
@@ -349,7 +350,7 @@ void SmallServer::Unpack(std::span<const Loan> rooms) const {
   }
   constexpr uint32_t kFirst = kUnpackGadget.digits + kSquareGadget.digits;
   constexpr uint32_t kDigits = kUnpackGadget.digits;
-  constexpr size_t kStride = SmallKernel::kOrbitStride;
+  constexpr size_t kStride = RingKernel::kOrbitStride;
   const uint32_t positions = shape_.position_elements();
   // Unpacking moves words within orbits only, so that one orbit after the other is unpacked, of all
   // queries together: digits are read once, and all else stays in the first cache.

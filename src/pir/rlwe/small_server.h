@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "src/parallel/mutex.h"
 #include "src/pir/engine.h"
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 #include "src/pir/rlwe/small_shape.h"
 #include "src/storage/page_buffer.h"
 
@@ -34,7 +34,7 @@ class SmallServer final : public Server {
   static absl::StatusOr<std::unique_ptr<SmallServer>> Create(const Content& content,
                                                              const wire::PirSetup& setup,
                                                              const ServerOptions& options,
-                                                             const SmallKernel* kernel = nullptr);
+                                                             const RingKernel* kernel = nullptr);
 
   const wire::PirSetup& setup() const override { return setup_; }
   uint64_t max_request_bytes() const override {
@@ -68,7 +68,7 @@ class SmallServer final : public Server {
   struct Room;
   class Loan;
   SmallServer(const wire::PirSetup& setup, const SmallShape& shape, const ServerOptions& options,
-              const SmallKernel& kernel);
+              const RingKernel& kernel);
 
   // On the pool's threads: body of every number below n, or of ranges of them.
   void For(size_t n, const std::function<void(size_t)>& body) const;
@@ -94,7 +94,7 @@ class SmallServer final : public Server {
   Digest id_;
   const SmallShape shape_;
   ThreadPool* const pool_;
-  const SmallKernel& kernel_;
+  const RingKernel& kernel_;
   // Working memory that earlier answers have left.
   mutable Mutex mutex_;
   mutable std::vector<std::unique_ptr<Room>> rooms_ ABSL_GUARDED_BY(mutex_);

@@ -9,7 +9,7 @@
 #include "src/pir/engine.h"
 #include "src/pir/kit/checks.h"
 #include "src/pir/rlwe/params.h"
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 
 namespace shoal::pir::rlwe {
 
@@ -55,7 +55,7 @@ struct SmallShape {
   uint64_t outputs() const { return uint64_t{1} << folds; }  // of the first stage, a slice
   // Those that the table has room for: whole tiles of the kernel.
   uint64_t padded_outputs() const {
-    return outputs() < SmallKernel::kTileRows ? SmallKernel::kTileRows : outputs();
+    return outputs() < RingKernel::kTileRows ? RingKernel::kTileRows : outputs();
   }
   uint64_t capacity() const { return outputs() * terms * group_rows; }  // rows
 

@@ -45,10 +45,6 @@ SecretVector<uint64_t> Draws(size_t count, RandomSource& random) {
   return draws;
 }
 
-uint32_t Select(uint32_t mask, uint32_t if_ones, uint32_t if_zeros) {
-  return if_zeros ^ (mask & (if_ones ^ if_zeros));
-}
-
 // All ones if the arguments differ, else zero. Both are below 2^31.
 uint32_t DifferMask(uint32_t a, uint32_t b) { return 0 - ((0 - (a ^ b)) >> 31); }
 
@@ -129,7 +125,7 @@ bool ParityMaker::Make(BytesView records, uint32_t first, MutableBytes out) cons
 }
 
 absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, BytesView query,
-                            MutableBytes out, bool gaps) {
+                            MutableBytes out) {
   SHOAL_CHECK(IsShape(shape) && records.size() == shape.rows * shape.record_bytes &&
               out.size() == shape.answer_bytes());
   if (query.size() != shape.query_bytes()) {
@@ -140,7 +136,7 @@ absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, Bytes
     return LoadLe<uint32_t>(&query[chunk * sizeof(uint32_t)]);
   };
   for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
-    if (offset_of(chunk) >= shape.chunk_rows && !(gaps && offset_of(chunk) == kNoOffset)) {
+    if (offset_of(chunk) >= shape.chunk_rows) {
       return absl::InvalidArgumentError(absl::StrCat("permuted sets: a query for row ",
                                                      offset_of(chunk), " of a chunk of ",
                                                      shape.chunk_rows));
@@ -149,9 +145,8 @@ absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, Bytes
   const uint64_t bytes = shape.record_bytes;
   // The chunk's record, or null for zeros.
   const auto record_of = [&](uint32_t chunk) -> const uint8_t* {
-    const uint32_t offset = offset_of(chunk);
-    const uint64_t row = uint64_t{chunk} * shape.chunk_rows + offset;
-    return offset != kNoOffset && row < shape.rows ? records.data() + row * bytes : nullptr;
+    const uint64_t row = uint64_t{chunk} * shape.chunk_rows + offset_of(chunk);
+    return row < shape.rows ? records.data() + row * bytes : nullptr;
   };
   constexpr uint32_t kAhead = 4;
   for (uint32_t chunk = 0; chunk < shape.chunks + kAhead; ++chunk) {
@@ -360,155 +355,6 @@ absl::Status PermutedTable::Change(uint64_t row, BytesView difference) {
   // A parity that is still to come takes the place of what is there, and is made of the new record.
   Xor(ParityOf(Find(row)), difference);
   return absl::OkStatus();
-}
-
-absl::StatusOr<RelocatedShape> RelocatedShapeFor(uint64_t rows, uint32_t record_bytes,
-                                                 uint32_t chunks, uint32_t queries) {
-  absl::StatusOr<PermutedShape> table = PermutedShapeFor(rows, record_bytes, chunks);
-  if (!table.ok()) return table.status();
-  const uint64_t places = uint64_t{table->chunk_rows} + queries;
-  if (queries == 0 || places > kMaxChunkRows || places > kMaxParityBytes / record_bytes) {
-    return absl::InvalidArgumentError("permuted sets: no queries, or too many");
-  }
-  return RelocatedShape{.table = *table, .places = static_cast<uint32_t>(places)};
-}
-
-SecretVector<uint32_t> PlacementsOf(const RelocatedShape& shape, const Seed& seed) {
-  // The values that are no offsets stand for nothing.
-  return PermutationsOf({.rows = uint64_t{shape.table.chunks} * shape.places,
-                         .record_bytes = shape.table.record_bytes,
-                         .chunks = shape.table.chunks,
-                         .chunk_rows = shape.places},
-                        seed);
-}
-
-RelocatedTable::RelocatedTable(const RelocatedShape& shape,
-                               const SecretVector<uint32_t>& placements)
-    : shape_(shape),
-      contents_(placements),
-      empty_(uint64_t{shape.table.chunks} * shape.queries()),
-      parities_(shape.parity_bytes()) {
-  SHOAL_CHECK(IsShape(shape.table) && shape.places > shape.table.chunk_rows &&
-              shape.places <= kMaxChunkRows &&
-              placements.size() == uint64_t{shape.table.chunks} * shape.places);
-  for (uint32_t c = 0; c < shape.table.chunks; ++c) {
-    uint32_t count = 0;
-    for (uint32_t place = 0; place < shape.places; ++place) {
-      uint32_t& content = contents_[uint64_t{c} * shape.places + place];
-      if (content < shape.table.chunk_rows) continue;
-      SHOAL_CHECK(count < shape.queries());
-      empty_[uint64_t{c} * shape.queries() + count] = place;
-      content = kEmpty | count++;
-    }
-  }
-}
-
-void RelocatedTable::AddChunk(uint32_t chunk, BytesView records) {
-  const PermutedShape& table = shape_.table;
-  SHOAL_CHECK(chunk < table.chunks && chunks_added_++ < table.chunks && spent_ == 0);
-  const uint64_t rows =
-      std::min<uint64_t>(table.chunk_rows, table.rows - uint64_t{chunk} * table.chunk_rows);
-  SHOAL_CHECK(records.size() == rows * table.record_bytes);
-  SecretVector<const uint8_t*> places(table.chunk_rows);
-  SecretVector<uint8_t*> sums(table.chunk_rows);
-  SecretVector<uint32_t> counts(table.chunk_rows);
-  size_t lists = 0;
-  for (uint32_t place = 0; place < shape_.places; ++place) {
-    const uint32_t offset = contents_[uint64_t{chunk} * shape_.places + place];
-    if (offset >= table.chunk_rows) continue;
-    places[lists] = records.data() + std::min<uint64_t>(offset, rows - 1) * table.record_bytes;
-    counts[lists] = offset < rows ? 1 : 0;
-    sums[lists] = ParityOf(place).data();
-    lists += offset < rows ? 1 : 0;
-  }
-  FastestGather().gather(places.data(), counts.data(), lists, table.record_bytes, sums.data());
-}
-
-absl::Status RelocatedTable::CheckReady(uint64_t row) const {
-  if (row >= shape_.table.rows) return absl::OutOfRangeError("permuted sets: no such row");
-  if (chunks_added_ < shape_.table.chunks) {
-    return absl::FailedPreconditionError("permuted sets: not all chunks are there");
-  }
-  if (asked_.has_value()) {
-    return absl::FailedPreconditionError("permuted sets: a query is on its way");
-  }
-  return absl::OkStatus();
-}
-
-uint32_t RelocatedTable::Find(uint64_t row) const {
-  const uint64_t chunk = row / shape_.table.chunk_rows;
-  return FastestGather().find(contents_.data() + chunk * shape_.places, shape_.places,
-                              static_cast<uint32_t>(row % shape_.table.chunk_rows));
-}
-
-absl::Status RelocatedTable::Change(uint64_t row, BytesView difference) {
-  SHOAL_CHECK(difference.size() == shape_.table.record_bytes);
-  if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
-  Xor(ParityOf(Find(row)), difference);
-  return absl::OkStatus();
-}
-
-absl::Status RelocatedTable::Ask(uint64_t row, RandomSource& random, MutableBytes query) {
-  const PermutedShape& table = shape_.table;
-  SHOAL_CHECK(query.size() == table.query_bytes());
-  if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
-  if (queries_left() == 0) return absl::ResourceExhaustedError("permuted sets: no query is left");
-  const auto chunk = static_cast<uint32_t>(row / table.chunk_rows);
-  const uint32_t place = Find(row);
-  // What another place of the wanted row's chunk could have, and an empty place for every chunk.
-  const SecretVector<uint64_t> draws = Draws(table.chunks + 1, random);
-  const uint32_t dummy = Uniform(draws[0], shape_.places - spent_, random);
-  SecretVector<uint32_t> moves(table.chunks);
-  for (uint32_t c = 0; c < table.chunks; ++c) {
-    moves[c] = Uniform(draws[c + 1], queries_left(), random);
-    const uint32_t content = contents_[uint64_t{c} * shape_.places + place];
-    StoreLe<uint32_t>(&query[c * sizeof(uint32_t)], content | (0 - (content >> 31)));
-  }
-  const uint32_t is_row = 0 - ((dummy - table.chunk_rows) >> 31);
-  StoreLe<uint32_t>(&query[chunk * sizeof(uint32_t)], dummy | ~is_row);
-  ++spent_;
-  asked_ = {.chunk = chunk, .place = place, .moves = std::move(moves)};
-  return absl::OkStatus();
-}
-
-void RelocatedTable::Finish(BytesView answer, MutableBytes record) {
-  const PermutedShape& table = shape_.table;
-  SHOAL_CHECK(answer.size() == table.answer_bytes() && record.size() == table.record_bytes &&
-              asked_.has_value());
-  const Question question = *std::move(asked_);
-  asked_.reset();
-  const uint64_t bytes = table.record_bytes;
-  const auto content_of = [&](uint32_t chunk, uint32_t place) -> uint32_t& {
-    return contents_[uint64_t{chunk} * shape_.places + place];
-  };
-  // All ones where the place has a row.
-  const auto has_row = [&](uint32_t chunk) {
-    return (content_of(chunk, question.place) >> 31) - 1;
-  };
-  const MutableBytes parity = ParityOf(question.place);
-  std::ranges::copy(parity, record.begin());
-  for (uint32_t c = 0; c < table.chunks; ++c) {
-    const uint32_t counts = has_row(c) & DifferMask(c, question.chunk);
-    XorMasked(record, answer.subspan(c * bytes, bytes), static_cast<uint8_t>(counts));
-  }
-  const uint32_t last = queries_left();  // as many empty places are left after this query
-  for (uint32_t c = 0; c < table.chunks; ++c) {
-    // Either the place itself, if it is empty, or the one that its row goes to is no longer an
-    // empty place. The last one takes its number.
-    const uint32_t row = has_row(c), other = DifferMask(c, question.chunk);
-    const uint32_t content = content_of(c, question.place);
-    const std::span<uint32_t> empty =
-        std::span(empty_).subspan(uint64_t{c} * shape_.queries(), last + 1);
-    const uint32_t index = Select(row, question.moves[c], content & ~kEmpty);
-    const uint32_t to = empty[index];
-    empty[index] = empty[last];
-    content_of(c, empty[last]) = kEmpty | index;
-    content_of(c, to) = Select(row, content, kUsedUp);
-    content_of(c, question.place) = kUsedUp;
-    const MutableBytes sum = ParityOf(to);
-    XorMasked(sum, answer.subspan(c * bytes, bytes), static_cast<uint8_t>(row & other));
-    XorMasked(sum, record, static_cast<uint8_t>(row & ~other));
-  }
 }
 
 }  // namespace shoal::pir::sets

@@ -19,10 +19,6 @@
 //
 // A row is always found, queries use nothing up, and each server's view of any sequence of queries
 // is uniform, whoever chooses the rows. Both servers together learn the rows.
-//
-// For one server (RelocatedTable) a chunk has more places than rows. A query uses up place j of all
-// chunks: the server now knows what was there, and the rows go to random empty places. This is the
-// idea of HarmonyPIR (2026).
 #ifndef SHOAL_SRC_PIR_SETS_PERMUTED_SETS_H_
 #define SHOAL_SRC_PIR_SETS_PERMUTED_SETS_H_
 
@@ -92,15 +88,11 @@ class ParityMaker {
   const SecretVector<uint32_t> permutations_;
 };
 
-// What a query to one server says of a chunk without a row at the place.
-inline constexpr uint32_t kNoOffset = ~uint32_t{0};
-
 // A server's answer to a query: the record at the offset of each chunk, one after the other, zeros
-// behind the table's end and, if `gaps` are allowed, for kNoOffset. `out` has answer_bytes.
-// INVALID_ARGUMENT, and nothing is written, for a query of another length or another offset that is
-// not below chunk_rows.
+// behind the table's end. `out` has answer_bytes. INVALID_ARGUMENT, and nothing is written, for a
+// query of another length or an offset that is not below chunk_rows.
 absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, BytesView query,
-                            MutableBytes out, bool gaps = false);
+                            MutableBytes out);
 
 // The client's side, in memory. Thread-compatible. How long calls take depends on the shape alone,
 // apart from where in memory they look.
@@ -187,78 +179,6 @@ class PermutedTable {
   uint64_t parity_bytes_added_ = 0;
   std::optional<Question> asked_;
   uint32_t place_ = 0;  // j of the question
-};
-
-// One server: every chunk has `places`, more than chunk_rows, and as many parities.
-struct RelocatedShape {
-  PermutedShape table;
-  uint32_t places = 0;
-
-  // Of one preparation.
-  uint32_t queries() const { return places - table.chunk_rows; }
-  uint64_t parity_bytes() const { return uint64_t{places} * table.record_bytes; }
-};
-
-// INVALID_ARGUMENT for no queries, or what is wrong with PermutedShapeFor, or too many of either.
-absl::StatusOr<RelocatedShape> RelocatedShapeFor(uint64_t rows, uint32_t record_bytes,
-                                                 uint32_t chunks, uint32_t queries);
-
-// What is at every place, of all chunks one after the other: an offset, or at least chunk_rows if
-// the place is empty. As PermutationsOf.
-SecretVector<uint32_t> PlacementsOf(const RelocatedShape& shape, const Seed& seed);
-
-// The client's side for one server, in memory. Thread-compatible. How long Ask and Finish take
-// depends on the shape and on the number of queries before alone, apart from where in memory they
-// look. How long AddChunk takes depends on the placements, too: a server that gives out the chunks
-// must not be able to time it.
-class RelocatedTable {
- public:
-  // `placements` as PlacementsOf (checked for its length alone).
-  RelocatedTable(const RelocatedShape& shape, const SecretVector<uint32_t>& placements);
-
-  // Takes the records of a chunk, as many as it has rows of the table. Each chunk once (checked).
-  void AddChunk(uint32_t chunk, BytesView records);
-
-  uint32_t queries_left() const { return shape_.queries() - spent_; }
-
-  // Writes the query, of query_bytes. FAILED_PRECONDITION before all chunks are there, and before
-  // the query before is finished (PermutedTable::Ask says why); RESOURCE_EXHAUSTED if no query is
-  // left; OUT_OF_RANGE if there is no such row.
-  absl::Status Ask(uint64_t row, RandomSource& random, MutableBytes query);
-  // Takes the answer of answer_bytes, writes the record, and relocates the rows. Once after each
-  // Ask (checked).
-  void Finish(BytesView answer, MutableBytes record);
-
-  // As PermutedTable::Change, but FAILED_PRECONDITION as Ask.
-  absl::Status Change(uint64_t row, BytesView difference);
-
- private:
-  absl::Status CheckReady(uint64_t row) const;
-  // The place of a row. All are looked at.
-  uint32_t Find(uint64_t row) const;
-  // Of a place: an offset below it; or kEmpty + the place's index among its chunk's empty ones; or
-  // kUsedUp.
-  static constexpr uint32_t kEmpty = uint32_t{1} << 31;
-  static constexpr uint32_t kUsedUp = ~uint32_t{0};
-
-  struct Question {
-    uint32_t chunk;
-    uint32_t place;
-    SecretVector<uint32_t> moves;  // of every chunk, which of the empty places a row goes to
-  };
-
-  MutableBytes ParityOf(uint32_t place) {
-    return MutableBytes(parities_).subspan(uint64_t{place} * shape_.table.record_bytes,
-                                           shape_.table.record_bytes);
-  }
-
-  const RelocatedShape shape_;
-  SecretVector<uint32_t> contents_;  // of every chunk `places`
-  SecretVector<uint32_t> empty_;     // of every chunk queries(), of which queries_left() count
-  SecretVector<uint8_t> parities_;
-  uint32_t chunks_added_ = 0;
-  uint32_t spent_ = 0;
-  std::optional<Question> asked_;
 };
 
 }  // namespace shoal::pir::sets

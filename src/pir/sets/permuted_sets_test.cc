@@ -204,102 +204,6 @@ struct Deployment {
   Bytes online, offline, of_online, of_offline, record;
 };
 
-// One server: all placements, rows and draws of the first queries to a small table.
-class RelocatedEnumeration {
- public:
-  RelocatedEnumeration(const RelocatedShape& shape, uint32_t queries)
-      : shape_(shape), queries_(queries) {
-    for (uint64_t row = 0; row < shape.table.rows; ++row) {
-      records_.push_back(static_cast<uint8_t>(1 << row));
-    }
-  }
-
-  // Each sequence of rows has each sequence of queries as often as any other sequence of rows has.
-  // Returns how many sequences of queries there are.
-  uint64_t ExpectTheSameForAllRows() {
-    AllPlacements({});
-    EXPECT_EQ(wrong_, 0u);
-    uint64_t sequences = 1;
-    for (uint32_t i = 0; i < queries_; ++i) sequences *= shape_.table.rows;
-    EXPECT_EQ(seen_.size(), sequences);
-    const auto& expected = seen_.begin()->second;
-    for (const auto& [rows, views] : seen_) EXPECT_TRUE(views == expected) << "rows " << rows;
-    return expected.size();
-  }
-
- private:
-  void AllPlacements(const SecretVector<uint32_t>& first) {
-    const PermutedShape& table = shape_.table;
-    if (first.size() == uint64_t{table.chunks} * shape_.places) {
-      RelocatedTable client(shape_, first);
-      for (uint32_t c = 0; c < table.chunks; ++c) {
-        const uint64_t begin = uint64_t{c} * table.chunk_rows;
-        client.AddChunk(c, BytesView(records_).subspan(
-                               begin, std::min<uint64_t>(table.chunk_rows, table.rows - begin)));
-      }
-      Count(client, 0, 0, queries_);
-      return;
-    }
-    std::vector<uint32_t> one(shape_.places, table.chunk_rows);
-    std::iota(one.begin(), one.begin() + table.chunk_rows, 0u);
-    do {
-      SecretVector<uint32_t> more = first;
-      more.insert(more.end(), one.begin(), one.end());
-      AllPlacements(more);
-    } while (std::ranges::next_permutation(one).found);
-  }
-
-  void Count(const RelocatedTable& client, uint64_t rows, uint64_t view, uint32_t left) {
-    if (left == 0) {
-      ++seen_[rows][view];
-      return;
-    }
-    const PermutedShape& table = shape_.table;
-    Bytes query(table.query_bytes()), answer(table.answer_bytes()), record(1);
-    const uint64_t live = client.queries_left() + table.chunk_rows;
-    uint64_t draws = live;
-    for (uint32_t c = 0; c < table.chunks; ++c) draws *= client.queries_left();
-    for (uint64_t row = 0; row < table.rows; ++row) {
-      for (uint64_t draw = 0; draw < draws; ++draw) {
-        RelocatedTable next = client;
-        // The first draw is among all places that are left, the others among the empty ones.
-        Tape random(draw, live, client.queries_left());
-        wrong_ += !next.Ask(row, random, query).ok();
-        wrong_ += !AnswerPermuted(table, records_, query, answer, true).ok();
-        next.Finish(answer, record);
-        wrong_ += record[0] != records_[row];
-        uint64_t of_query = view;
-        for (uint32_t c = 0; c < table.chunks; ++c) {
-          const auto offset = LoadLe<uint32_t>(&query[4 * c]);
-          of_query = of_query * 8 + (offset == kNoOffset ? 7 : offset);
-        }
-        Count(next, rows * table.rows + row, of_query, left - 1);
-      }
-    }
-  }
-
-  const RelocatedShape shape_;
-  const uint32_t queries_;
-  Bytes records_;
-  std::map<uint64_t, std::map<uint64_t, uint64_t>> seen_;  // by rows, by views
-  uint64_t wrong_ = 0;
-};
-
-// The theorem for one server: whatever rows are asked for, the queries have the same distribution.
-// To the last query of a preparation.
-TEST(PermutedSetsTest, OneServersViewsHaveOneDistributionWhateverIsAsked) {
-  const auto views = [](const PermutedShape& table, uint32_t places) {
-    return RelocatedEnumeration({.table = table, .places = places}, places - table.chunk_rows)
-        .ExpectTheSameForAllRows();
-  };
-  EXPECT_EQ(views({.rows = 5, .record_bytes = 1, .chunks = 2, .chunk_rows = 3}, 4), 16u);
-  if (kSanitized) return;
-  // Each of two offsets or nothing, in two chunks, and the same again.
-  EXPECT_EQ(views({.rows = 4, .record_bytes = 1, .chunks = 2, .chunk_rows = 2}, 4), 81u);
-  EXPECT_EQ(views({.rows = 3, .record_bytes = 1, .chunks = 2, .chunk_rows = 2}, 4), 81u);
-  EXPECT_EQ(views({.rows = 2, .record_bytes = 1, .chunks = 2, .chunk_rows = 1}, 4), 64u);
-}
-
 class SessionTest : public ::testing::TestWithParam<std::pair<uint64_t, uint32_t>> {};
 
 // Far more queries than there are rows; few rows again and again, then any.
@@ -417,52 +321,6 @@ TEST(PermutedSetsTest, ATableIsMadeAgainFromWhatIsKept) {
   EXPECT_THAT(restored(bad, {}), StatusIs(kLoss, "of this shape"));
 }
 
-// Every query of a preparation, and rows that change meanwhile.
-TEST(PermutedSetsTest, OneServersRecordsComeBack) {
-  for (const auto& [rows, chunks, queries] : {std::tuple(1000, 32, 1000), std::tuple(1000, 7, 60),
-                                              std::tuple(5, 8, 40), std::tuple(1, 1, 30)}) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(
-        const RelocatedShape shape,
-        RelocatedShapeFor(static_cast<uint64_t>(rows), 20, static_cast<uint32_t>(chunks),
-                          static_cast<uint32_t>(queries)));
-    EXPECT_EQ(shape.queries(), static_cast<uint32_t>(queries));
-    TestRandom random(4);
-    Bytes records(shape.table.rows * 20), difference(20);
-    random.Fill(records);
-    RelocatedTable client(shape, PlacementsOf(shape, random.NewSeed()));
-    Bytes query(shape.table.query_bytes()), answer(shape.table.answer_bytes()), record(20);
-    for (uint32_t c = 0; c < shape.table.chunks; ++c) {
-      EXPECT_THAT(client.Ask(0, random, query),
-                  StatusIs(absl::StatusCode::kFailedPrecondition, "not all chunks"));
-      const uint64_t begin = uint64_t{c} * shape.table.chunk_rows * 20;
-      client.AddChunk(c, BytesView(records).subspan(
-                             begin, std::min<uint64_t>(uint64_t{shape.table.chunk_rows} * 20,
-                                                       records.size() - begin)));
-    }
-    for (int i = 0; i < queries; ++i) {
-      EXPECT_EQ(client.queries_left(), static_cast<uint32_t>(queries - i));
-      const uint64_t row = i % 3 == 0 ? 0 : random.Below(shape.table.rows);
-      const uint64_t changed = random.Below(shape.table.rows);
-      random.Fill(difference);
-      for (size_t b = 0; b < 20; ++b) records[changed * 20 + b] ^= difference[b];
-      SHOAL_ASSERT_OK(client.Change(changed, difference));
-      SHOAL_ASSERT_OK(client.Ask(row, random, query));
-      EXPECT_THAT(client.Ask(row, random, query),
-                  StatusIs(absl::StatusCode::kFailedPrecondition, "on its way"));
-      SHOAL_ASSERT_OK(AnswerPermuted(shape.table, records, query, answer, true));
-      client.Finish(answer, record);
-      ASSERT_TRUE(std::ranges::equal(record, BytesView(records).subspan(row * 20, 20))) << i;
-    }
-    EXPECT_THAT(client.Ask(0, random, query),
-                StatusIs(absl::StatusCode::kResourceExhausted, "no query is left"));
-    EXPECT_THAT(client.Ask(shape.table.rows, random, query),
-                StatusIs(absl::StatusCode::kOutOfRange, "no such row"));
-  }
-  EXPECT_THAT(RelocatedShapeFor(10, 1, 2, 0), StatusIs(kInvalid, "no queries"));
-  EXPECT_THAT(RelocatedShapeFor(10, 1, 2, 1u << 30), StatusIs(kInvalid, "too many"));
-  EXPECT_THAT(RelocatedShapeFor(0, 1, 2, 1), StatusIs(kInvalid, ""));
-}
-
 // Both queries of a state would show the online server the same places.
 TEST(PermutedSetsTest, NothingIsAskedTooEarly) {
   Deployment all(300, 20, 8);
@@ -497,16 +355,6 @@ TEST(PermutedSetsTest, BadQueriesAreRefused) {
     }
     StoreLe<uint32_t>(&query[4 * chunk], 0);
   }
-  // Nothing at a place is said to one server alone.
-  StoreLe<uint32_t>(&query[0], kNoOffset);
-  EXPECT_THAT(answer(query), StatusIs(kInvalid, "of a chunk of 38"));
-  Bytes out(all.shape.answer_bytes(), 7);
-  SHOAL_EXPECT_OK(AnswerPermuted(all.shape, all.records, query, out, true));
-  EXPECT_EQ(ToBytes(BytesView(out).first(20)), Bytes(20));
-  EXPECT_EQ(ToBytes(BytesView(out).subspan(20, 20)), all.RecordOf(38));
-  StoreLe<uint32_t>(&query[0], kNoOffset - 1);
-  EXPECT_THAT(AnswerPermuted(all.shape, all.records, query, out, true),
-              StatusIs(kInvalid, "of a chunk of 38"));
   EXPECT_THAT(answer(BytesView(query).first(31)), StatusIs(kInvalid, "bytes instead of"));
   EXPECT_THAT(answer({}), StatusIs(kInvalid, "bytes instead of"));
   query.push_back(0);

@@ -244,7 +244,7 @@ TEST_F(PermutedTest, BadRequestsAreRefused) {
   std::vector<Request> requests;
   const auto session = Open();
   const auto batch = AskFor(*session, 5, requests);
-  for (const uint32_t offset : {shape().chunk_rows, kNoOffset}) {
+  for (const uint32_t offset : {shape().chunk_rows, ~uint32_t{0}}) {
     Request bad = requests[1];
     StoreLe<uint32_t>(bad.body.data() + bad.body.size() - 4, offset);
     EXPECT_THAT(Send(bad), StatusIs(kInvalid, "of a chunk of"));

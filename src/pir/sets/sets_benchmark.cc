@@ -5,7 +5,7 @@
 //
 // Seconds are processor time of the thread, which other programs' use of the cores does not change;
 // their use of the memory does. Arguments are log2 of the rows, bytes of a record, and queries of a
-// session or (Permuted, Relocated) chunks; of Advance also the rows that changed. Counters of an
+// session or (Permuted) chunks; of Advance also the rows that changed. Counters of an
 // answer and of a preparation: "GB/s" of records XORed; "percent" of memory_GB/s, the machine's
 // sequential reading. Records of an answer lie anywhere, and for narrow ones a machine cannot read
 // as fast: "limit" is the time to read one word of each by a loop that does nothing else, and
@@ -322,58 +322,11 @@ void BM_PermutedQuery(benchmark::State& state) {
   state.counters["kB"] = 2e-3 * static_cast<double>(shape.query_bytes() + shape.answer_bytes());
 }
 
-// The same with one server: the preparation of one session, a chunk at a time, and its queries.
-void BM_RelocatedQuery(benchmark::State& state) {
-  const PermutedShape table = PermutedOf(state);
-  const RelocatedShape shape =
-      RelocatedShapeFor(table.rows, table.record_bytes, table.chunks, table.chunk_rows).value();
-  const BytesView records = Table(table.rows * table.record_bytes);
-  SystemRandom random;
-  const Stopwatch permuting(Stopwatch::kThread);
-  RelocatedTable client(shape, PlacementsOf(shape, random.NewSeed()));
-  const double permuted = permuting.Seconds();
-  const Stopwatch adding(Stopwatch::kThread);
-  const uint64_t chunk_bytes = uint64_t{table.chunk_rows} * table.record_bytes;
-  for (uint32_t c = 0; c < table.chunks; ++c) {
-    const uint64_t begin = c * chunk_bytes;
-    client.AddChunk(c, records.subspan(begin, std::min(chunk_bytes, records.size() - begin)));
-  }
-  const double added = adding.Seconds();
-  Bytes query(table.query_bytes()), answer(table.answer_bytes()), record(table.record_bytes);
-  double ask = 0, answers = 0, finish = 0;
-  for (auto _ : state) {
-    const uint64_t row = random.Below(table.rows);
-    const Stopwatch asking(Stopwatch::kThread);
-    SHOAL_CHECK(client.Ask(row, random, query).ok());
-    ask += asking.Seconds();
-    const Stopwatch answering(Stopwatch::kThread);
-    SHOAL_CHECK(AnswerPermuted(table, records, query, answer, true).ok());
-    answers += answering.Seconds();
-    const Stopwatch finishing(Stopwatch::kThread);
-    client.Finish(answer, record);
-    finish += finishing.Seconds();
-    SHOAL_CHECK(
-        std::ranges::equal(record, records.subspan(row * table.record_bytes, table.record_bytes)));
-  }
-  const auto times = static_cast<double>(state.iterations());
-  state.counters["permute_ms"] = permuted * 1e3;
-  state.counters["add_ms"] = added * 1e3;
-  state.counters["hint_MB"] = static_cast<double>(shape.parity_bytes()) * 1e-6;
-  state.counters["ask_us"] = ask / times * 1e6;
-  state.counters["answer_us"] = answers / times * 1e6;
-  state.counters["finish_us"] = finish / times * 1e6;
-  state.counters["kB"] = 1e-3 * static_cast<double>(table.query_bytes() + table.answer_bytes());
-}
-
 void PermutedShapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->Args({20, 1072, 32})->Args({20, 1072, 128})->Args({24, 64, 64});
 }
 BENCHMARK(BM_PermutedHint)->Apply(PermutedShapes)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_PermutedQuery)->Apply(PermutedShapes)->Unit(benchmark::kMicrosecond);
-BENCHMARK(BM_RelocatedQuery)
-    ->Apply(PermutedShapes)
-    ->Iterations(5000)
-    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace shoal::pir::sets

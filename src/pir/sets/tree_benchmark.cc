@@ -20,8 +20,8 @@
 #include "boost/program_options.hpp"
 #include "src/base/check.h"
 #include "src/base/random.h"
-#include "src/base/stopwatch.h"
 #include "src/pir/engine.h"
+#include "src/pir/kit/measure.h"
 #include "src/pir/rlwe/small_session.h"
 #include "src/pir/sets/tree_kernel.h"
 #include "src/pir/sets/tree_pir.h"
@@ -39,20 +39,9 @@ struct Options {
   bool read = false;
 };
 
-double Seconds(const std::function<void()>& body) {
-  const Stopwatch stopwatch(Stopwatch::kThread);
-  body();
-  return stopwatch.Seconds();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double MedianOf(int times, const std::function<void()>& body) {
   std::vector<double> seconds;
-  for (int i = 0; i < times; ++i) seconds.push_back(Seconds(body));
+  for (int i = 0; i < times; ++i) seconds.push_back(ThreadSeconds(body));
   return Median(seconds);
 }
 
@@ -137,7 +126,7 @@ void RunRead(const Options& options, const TreeShape& shape, BytesView table, Tr
     const uint64_t row = random.Below(shape.rows);
     const auto from = static_cast<uint32_t>(random.Below(shape.hints));
     rlwe::SmallAsked asked[2];
-    ask.push_back(Seconds([&] {
+    ask.push_back(ThreadSeconds([&] {
       SHOAL_CHECK(client.Ask(row, from, queries[0], queries[1]).ok());
       for (auto& each : asked) each = reader->Ask(shape.ChunkOf(row), random);
     }));
@@ -147,12 +136,12 @@ void RunRead(const Options& options, const TreeShape& shape, BytesView table, Tr
       Append(body, queries[role]);
       Append(body, asked[role].query);
       const RequestView request = {.kind = kTreeQuery, .count = 1, .body = body};
-      answer.push_back(Seconds([&] {
+      answer.push_back(ThreadSeconds([&] {
         answers[role] =
             server->Answer(role == 0 ? Role::kOnline : Role::kOffline, {&request, 1})[0].value();
       }));
     }
-    finish.push_back(Seconds([&] {
+    finish.push_back(ThreadSeconds([&] {
       const auto online = reader->Recover(asked[0], answers[0]).value();
       const auto offline = reader->Recover(asked[1], answers[1]).value();
       SHOAL_CHECK(client.FinishWith(online, offline, record).ok());
@@ -225,15 +214,15 @@ void Run(const Options& options) {
     const uint64_t row = random.Below(shape.rows);
     const auto from = static_cast<uint32_t>(random.Below(shape.hints));
     ask.push_back(
-        Seconds([&] { SHOAL_CHECK(client.Ask(row, from, queries[0], queries[1]).ok()); }));
+        ThreadSeconds([&] { SHOAL_CHECK(client.Ask(row, from, queries[0], queries[1]).ok()); }));
     for (int server = 0; server < 2; ++server) {
-      expand.push_back(Seconds(
+      expand.push_back(ThreadSeconds(
           [&] { SHOAL_CHECK(ExpandTreeQuery(shape, queries[server], offsets, kernel).ok()); }));
       answer.push_back(
-          Seconds([&] { AnswerTreeQuery(shape, *table, offsets, answers[server], kernel); }));
+          ThreadSeconds([&] { AnswerTreeQuery(shape, *table, offsets, answers[server], kernel); }));
       // The same number of rows and nothing else: a row of each chunk, in their order.
       for (uint32_t& offset : everywhere) offset = (offset * 5 + 77) & shape.offset_mask();
-      limit.push_back(Seconds([&] {
+      limit.push_back(ThreadSeconds([&] {
         kernel.sum_rows({.rows = table->data(),
                          .chunk_bytes = shape.chunk_bytes(),
                          .record_bytes = shape.record_bytes,
@@ -246,7 +235,7 @@ void Run(const Options& options) {
       }));
     }
     finish.push_back(
-        Seconds([&] { SHOAL_CHECK(client.Finish(answers[0], answers[1], record).ok()); }));
+        ThreadSeconds([&] { SHOAL_CHECK(client.Finish(answers[0], answers[1], record).ok()); }));
     right += std::ranges::equal(record,
                                 BytesView(*table).subspan(row * shape.record_bytes, record.size()));
   }

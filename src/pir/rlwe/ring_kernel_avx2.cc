@@ -1,12 +1,12 @@
 // Four lanes.
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 
 #if defined(__AVX2__)
 
 #include <immintrin.h>
 
 #include "src/base/instruction_set.h"
-#include "src/pir/rlwe/small_kernel_impl.h"
+#include "src/pir/rlwe/ring_kernel_impl.h"
 
 namespace shoal::pir::rlwe {
 namespace {
@@ -45,8 +45,8 @@ struct Lanes4 {
 
 }  // namespace
 
-const SmallKernel* Avx2SmallKernel() {
-  static constexpr SmallKernel kernel = SmallKernelOf<Lanes4>::Make("avx2");
+const RingKernel* Avx2RingKernel() {
+  static constexpr RingKernel kernel = RingKernelOf<Lanes4>::Make("avx2");
   return IsSupported(InstructionSet::kAvx2) ? &kernel : nullptr;
 }
 
@@ -56,7 +56,7 @@ const SmallKernel* Avx2SmallKernel() {
 
 namespace shoal::pir::rlwe {
 
-const SmallKernel* Avx2SmallKernel() { return nullptr; }
+const RingKernel* Avx2RingKernel() { return nullptr; }
 
 }  // namespace shoal::pir::rlwe
 

@@ -1,12 +1,12 @@
 // Eight lanes.
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 
 #include <immintrin.h>
 
 #include "src/base/instruction_set.h"
-#include "src/pir/rlwe/small_kernel_impl.h"
+#include "src/pir/rlwe/ring_kernel_impl.h"
 
 namespace shoal::pir::rlwe {
 namespace {
@@ -72,8 +72,8 @@ struct Lanes8 {
 
 }  // namespace
 
-const SmallKernel* Avx512SmallKernel() {
-  static constexpr SmallKernel kernel = SmallKernelOf<Lanes8>::Make("avx512");
+const RingKernel* Avx512RingKernel() {
+  static constexpr RingKernel kernel = RingKernelOf<Lanes8>::Make("avx512");
   return IsSupported(InstructionSet::kAvx512) ? &kernel : nullptr;
 }
 
@@ -83,7 +83,7 @@ const SmallKernel* Avx512SmallKernel() {
 
 namespace shoal::pir::rlwe {
 
-const SmallKernel* Avx512SmallKernel() { return nullptr; }
+const RingKernel* Avx512RingKernel() { return nullptr; }
 
 }  // namespace shoal::pir::rlwe
 

@@ -9,14 +9,14 @@
 //   Min32         of unsigned 32-bit halves
 //   kTogether     vectors that fit the registers in Sums
 //   Transpose16   optional: 16 words of 16 rows in place
-// small_kernel_avx2.cc and small_kernel_avx512.cc have vectors, small_kernel_portable.cc one lane.
-#ifndef SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_IMPL_H_
-#define SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_IMPL_H_
+// ring_kernel_avx2.cc and ring_kernel_avx512.cc have vectors, ring_kernel_portable.cc one lane.
+#ifndef SHOAL_SRC_PIR_RLWE_RING_KERNEL_IMPL_H_
+#define SHOAL_SRC_PIR_RLWE_RING_KERNEL_IMPL_H_
 
 #include <utility>
 
 #include "src/base/inline.h"
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 
 namespace shoal::pir::rlwe {
 
@@ -31,9 +31,9 @@ constexpr uint64_t InverseModulo(uint64_t a, uint64_t m) {
 }
 
 template <typename Lanes>
-class SmallKernelOf {
+class RingKernelOf {
  public:
-  static constexpr SmallKernel Make(const char* name) {
+  static constexpr RingKernel Make(const char* name) {
     return {.name = name,
             .sums = Sums,
             .dot = Dot,
@@ -85,7 +85,7 @@ class SmallKernelOf {
   template <size_t kCount, size_t kRows>
   SHOAL_INLINE static void PartSums(const Prime& prime, const uint32_t* table, size_t terms,
                                     const uint32_t* const* vectors, size_t part, uint32_t* out) {
-    constexpr size_t kTileRows = SmallKernel::kTileRows, kBlock = SmallKernel::kBlock;
+    constexpr size_t kTileRows = RingKernel::kTileRows, kBlock = RingKernel::kBlock;
     Lanes even[kCount][kRows], odd[kCount][kRows];
     SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
       SHOAL_UNROLL for (size_t r = 0; r < kRows; ++r) even[v][r] = odd[v][r] = Lanes::Repeat(0);
@@ -119,8 +119,8 @@ class SmallKernelOf {
   static void Sums(uint32_t k, const uint32_t* table, size_t terms, const uint32_t* const* vectors,
                    size_t count, uint32_t* out) {
     const Prime prime(k);
-    constexpr size_t kOutWords = SmallKernel::kTileRows * SmallKernel::kBlock;
-    constexpr size_t kRows = SmallKernel::kTileRows, kBlock = SmallKernel::kBlock;
+    constexpr size_t kOutWords = RingKernel::kTileRows * RingKernel::kBlock;
+    constexpr size_t kRows = RingKernel::kTileRows, kBlock = RingKernel::kBlock;
     // Twice as many vectors with half the rows take as many registers, and read the table once.
     constexpr size_t kMany = 2 * Lanes::kTogether;
     for (size_t v = 0; v < count;) {
@@ -179,7 +179,7 @@ class SmallKernelOf {
   SHOAL_INLINE static void PartSlide(const Prime& even_prime, const Prime& odd_prime,
                                      const uint32_t* digits, size_t steps,
                                      const uint32_t* const* keys, size_t first, uint32_t* out) {
-    constexpr size_t kPair = SmallKernel::kBlock * 2;  // words of a block
+    constexpr size_t kPair = RingKernel::kBlock * 2;  // words of a block
     Lanes even[kCount][kSide], odd[kCount][kSide];
     SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
       SHOAL_UNROLL for (size_t j = 0; j < kSide; ++j) even[v][j] = odd[v][j] = Lanes::Repeat(0);
@@ -208,7 +208,7 @@ class SmallKernelOf {
   static void Slide(const uint32_t* digits, size_t steps, const uint32_t* const* keys, size_t count,
                     uint32_t* out) {
     const Prime even_prime(0), odd_prime(1);
-    constexpr size_t kBlock = SmallKernel::kBlock;
+    constexpr size_t kBlock = RingKernel::kBlock;
     // As many sums as fit the registers.
     constexpr size_t kSide = Lanes::kLanes == 1 ? 1 : kBlock / Lanes::kLanes;
     constexpr size_t kMany = Lanes::kLanes >= 8 ? 4 : 1;
@@ -324,7 +324,7 @@ class SmallKernelOf {
   template <size_t kCount>
   SHOAL_INLINE static void StepRows(const Prime& prime, const uint32_t* digit_words, size_t digits,
                                     const uint32_t* const* keys, uint32_t* rows) {
-    constexpr size_t kOrbitWords = SmallKernel::kOrbitWords, kStride = SmallKernel::kOrbitStride;
+    constexpr size_t kOrbitWords = RingKernel::kOrbitWords, kStride = RingKernel::kOrbitStride;
     const Lanes low32 = Lanes::Repeat(0xffffffff);
     for (size_t q = 0; q < kCount; ++q) rows[q * kStride + kOrbitWords] = rows[q * kStride];
     for (size_t w = 0; w < kOrbitWords; w += kWords) {
@@ -351,10 +351,10 @@ class SmallKernelOf {
   static void UnpackStep(uint32_t k, const uint32_t* digit_words, size_t digits,
                          const uint32_t* const* keys, size_t count, uint32_t* rows) {
     const Prime prime(k);
-    for (; count >= 4; count -= 4, keys += 4, rows += 4 * SmallKernel::kOrbitStride) {
+    for (; count >= 4; count -= 4, keys += 4, rows += 4 * RingKernel::kOrbitStride) {
       StepRows<4>(prime, digit_words, digits, keys, rows);
     }
-    for (; count > 0; --count, ++keys, rows += SmallKernel::kOrbitStride) {
+    for (; count > 0; --count, ++keys, rows += RingKernel::kOrbitStride) {
       StepRows<1>(prime, digit_words, digits, keys, rows);
     }
   }
@@ -364,8 +364,8 @@ class SmallKernelOf {
     const Prime prime(k);
     const Lanes p = Lanes::Repeat(uint64_t{kPrime[k]} * 0x100000001u);
     for (size_t q = 0; q < count; ++q) {
-      for (size_t w = 0; w < SmallKernel::kOrbitWords; w += kWords) {
-        const size_t at = q * SmallKernel::kOrbitStride + w;
+      for (size_t w = 0; w < RingKernel::kOrbitWords; w += kWords) {
+        const size_t at = q * RingKernel::kOrbitStride + w;
         const Lanes a = Lanes::Load(node + at), b = Lanes::Load(first + at);
         const Lanes sum = Lanes::Add32(a, b), difference = Lanes::Subtract32(a, b);
         Lanes::Min32(sum, Lanes::Subtract32(sum, p)).Store(first + at);
@@ -515,4 +515,4 @@ class SmallKernelOf {
 
 }  // namespace shoal::pir::rlwe
 
-#endif  // SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_IMPL_H_
+#endif  // SHOAL_SRC_PIR_RLWE_RING_KERNEL_IMPL_H_

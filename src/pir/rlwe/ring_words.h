@@ -1,6 +1,6 @@
 // Residues of 27 bits on the wire, and numbers modulo Q from their residues.
-#ifndef SHOAL_SRC_PIR_RLWE_SMALL_WORDS_H_
-#define SHOAL_SRC_PIR_RLWE_SMALL_WORDS_H_
+#ifndef SHOAL_SRC_PIR_RLWE_RING_WORDS_H_
+#define SHOAL_SRC_PIR_RLWE_RING_WORDS_H_
 
 #include <cstdint>
 #include <span>
@@ -39,4 +39,4 @@ inline uint32_t TurnOf(uint64_t x) {
 
 }  // namespace shoal::pir::rlwe
 
-#endif  // SHOAL_SRC_PIR_RLWE_SMALL_WORDS_H_
+#endif  // SHOAL_SRC_PIR_RLWE_RING_WORDS_H_

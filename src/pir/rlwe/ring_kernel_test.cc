@@ -1,5 +1,5 @@
 // Small PIR's loops: every instruction set against the definition, at the ends of ranges.
-#include "src/pir/rlwe/small_kernel.h"
+#include "src/pir/rlwe/ring_kernel.h"
 
 #include <algorithm>
 #include <vector>
@@ -7,9 +7,10 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/pir/rlwe/ring_public.h"
+#include "src/pir/rlwe/ring_transform.h"
+#include "src/pir/rlwe/ring_words.h"
 #include "src/pir/rlwe/small_public.h"
-#include "src/pir/rlwe/small_transform.h"
-#include "src/pir/rlwe/small_words.h"
 
 namespace shoal::pir::rlwe {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using shoal::testing::StatusIs;
 using shoal::testing::TestRandom;
 
-class SmallKernelTest : public ::testing::TestWithParam<const SmallKernel*> {
+class RingKernelTest : public ::testing::TestWithParam<const RingKernel*> {
  protected:
   // One in four is the largest number there is.
   std::vector<uint32_t> Residues(uint32_t k, size_t count) {
@@ -29,14 +30,14 @@ class SmallKernelTest : public ::testing::TestWithParam<const SmallKernel*> {
     return words;
   }
   TestRandom random_{3};
-  const SmallKernel& kernel_ = *GetParam();
+  const RingKernel& kernel_ = *GetParam();
 };
 
-INSTANTIATE_TEST_SUITE_P(Kernels, SmallKernelTest, ::testing::ValuesIn(SupportedSmallKernels()),
+INSTANTIATE_TEST_SUITE_P(Kernels, RingKernelTest, ::testing::ValuesIn(SupportedRingKernels()),
                          [](const auto& tested) { return std::string(tested.param->name); });
 
-TEST_P(SmallKernelTest, SumsAreTheDefinitionOfThem) {
-  constexpr size_t kMost = SmallKernel::kMaxTerms;
+TEST_P(RingKernelTest, SumsAreTheDefinitionOfThem) {
+  constexpr size_t kMost = RingKernel::kMaxTerms;
   for (uint32_t k = 0; k < kPrimes; ++k) {
     const std::vector<uint32_t> largest(kMost * 4 * 16, kPrime[k] - 1);
     for (const auto& tile : {Residues(k, kMost * 4 * 16), largest}) {
@@ -64,7 +65,7 @@ TEST_P(SmallKernelTest, SumsAreTheDefinitionOfThem) {
   }
 }
 
-TEST_P(SmallKernelTest, DotsAreTheDefinitionOfThem) {
+TEST_P(RingKernelTest, DotsAreTheDefinitionOfThem) {
   for (uint32_t k = 0; k < kPrimes; ++k) {
     const std::vector<uint32_t> a = Residues(k, 14 * kDegree), b = Residues(k, 14 * kDegree);
     std::vector<uint32_t> add = Residues(k, kDegree), out(kDegree);
@@ -81,7 +82,7 @@ TEST_P(SmallKernelTest, DotsAreTheDefinitionOfThem) {
 }
 
 // Digits are as small as promised, and their sum is the number, but for the rest.
-TEST_P(SmallKernelTest, DigitsMakeTheNumber) {
+TEST_P(RingKernelTest, DigitsMakeTheNumber) {
   for (const Gadget& gadget : {kUnpackGadget, kSquareGadget, kFoldGadget}) {
     std::vector<uint64_t> numbers = {0, 1, kModulus - 1, kModulus / 2, kModulus / 2 + 1};
     while (numbers.size() < kDegree) numbers.push_back(random_.Below(kModulus));
@@ -115,8 +116,8 @@ TEST_P(SmallKernelTest, DigitsMakeTheNumber) {
 }
 
 // Up to as many steps as there may be, all of them the largest numbers; any number of keys.
-TEST_P(SmallKernelTest, SlidesAreTheDefinitionOfThem) {
-  constexpr size_t kMost = SmallKernel::kMaxSteps, kBlock = SmallKernel::kBlock;
+TEST_P(RingKernelTest, SlidesAreTheDefinitionOfThem) {
+  constexpr size_t kMost = RingKernel::kMaxSteps, kBlock = RingKernel::kBlock;
   // Pairs of words of both primes.
   const auto pairs = [&](size_t count, bool largest) {
     const std::vector<uint32_t> low = Residues(0, count), high = Residues(1, count);
@@ -153,7 +154,7 @@ TEST_P(SmallKernelTest, SlidesAreTheDefinitionOfThem) {
 
 // Digits of x and a dither, less those of the dither, count x again, but for what they leave out;
 // and any dither that is uniform makes them so.
-TEST_P(SmallKernelTest, DitheredDigitsLessThoseOfTheDitherMakeUpNumbers) {
+TEST_P(RingKernelTest, DitheredDigitsLessThoseOfTheDitherMakeUpNumbers) {
   const Gadget gadget = kFoldGadget;
   std::vector<uint64_t> numbers, dither(kDegree);
   std::vector<uint32_t> low, high, zeros(kDegree);
@@ -168,8 +169,8 @@ TEST_P(SmallKernelTest, DitheredDigitsLessThoseOfTheDitherMakeUpNumbers) {
       reference(all.size());
   kernel_.decompose_dithered(gadget, low.data(), high.data(), dither.data(), all.data());
   kernel_.decompose_dithered(gadget, zeros.data(), zeros.data(), dither.data(), of_dither.data());
-  PortableSmallKernel().decompose_dithered(gadget, low.data(), high.data(), dither.data(),
-                                           reference.data());
+  PortableRingKernel().decompose_dithered(gadget, low.data(), high.data(), dither.data(),
+                                          reference.data());
   EXPECT_EQ(all, reference);
   const auto digit = [&](const std::vector<uint32_t>& words, uint32_t i, size_t w) {
     int64_t value[kPrimes];
@@ -198,7 +199,7 @@ TEST_P(SmallKernelTest, DitheredDigitsLessThoseOfTheDitherMakeUpNumbers) {
   }
 }
 
-TEST_P(SmallKernelTest, SumsAndDifferencesAreThoseModuloThePrime) {
+TEST_P(RingKernelTest, SumsAndDifferencesAreThoseModuloThePrime) {
   for (uint32_t k = 0; k < kPrimes; ++k) {
     std::vector<uint32_t> a = Residues(k, kDegree), b = Residues(k, kDegree), out(kDegree);
     a[0] = b[0] = a[1] = b[2] = 0;
@@ -211,7 +212,7 @@ TEST_P(SmallKernelTest, SumsAndDifferencesAreThoseModuloThePrime) {
 }
 
 // Word by word, transforms multiply polynomials modulo X^d + 1; and they come back.
-TEST_P(SmallKernelTest, TransformsMultiplyPolynomials) {
+TEST_P(RingKernelTest, TransformsMultiplyPolynomials) {
   for (uint32_t k = 0; k < kPrimes; ++k) {
     const std::vector<uint32_t> a = Residues(k, kDegree), b = Residues(k, kDegree);
     std::vector<uint64_t> expected(kDegree);
@@ -227,7 +228,7 @@ TEST_P(SmallKernelTest, TransformsMultiplyPolynomials) {
     Transform(k, y.data(), kernel_);
     EXPECT_LT(*std::ranges::max_element(x), kPrime[k]);
     std::vector<uint32_t> reference = a;
-    Transform(k, reference.data(), PortableSmallKernel());
+    Transform(k, reference.data(), PortableRingKernel());
     EXPECT_EQ(x, reference);
     for (size_t w = 0; w < kDegree; ++w) {
       product[w] = static_cast<uint32_t>(uint64_t{x[w]} * y[w] % kPrime[k]);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/pir/rlwe/small_kernel_impl.h"
+#include "src/pir/rlwe/ring_kernel_impl.h"
 
 namespace shoal::pir::rlwe {
 namespace {
@@ -47,8 +47,8 @@ struct Lane {
 
 }  // namespace
 
-const SmallKernel& PortableSmallKernel() {
-  static constexpr SmallKernel kernel = SmallKernelOf<Lane>::Make("portable");
+const RingKernel& PortableRingKernel() {
+  static constexpr RingKernel kernel = RingKernelOf<Lane>::Make("portable");
   return kernel;
 }
 

@@ -3,8 +3,8 @@
 // One file for each instruction set; all of them give the same words, each below its prime.
 //
 // Everything here works on public numbers and on ciphertexts. No time depends on a value.
-#ifndef SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_H_
-#define SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_H_
+#ifndef SHOAL_SRC_PIR_RLWE_RING_KERNEL_H_
+#define SHOAL_SRC_PIR_RLWE_RING_KERNEL_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Gadget {
 };
 
 // Powers of a root of unity, each with the first 32 bits of its quotient by the prime, for number-
-// theoretic transforms (small_transform.h).
+// theoretic transforms (ring_transform.h).
 struct TransformTable {
   // Words of the last levels' butterflies are brought 16 apart.
   static constexpr uint32_t kInner = 16;
@@ -39,7 +39,7 @@ struct TransformTable {
   uint32_t last = 0, last_quotient = 0;  // 1 / kDegree, for transforms back
 };
 
-struct SmallKernel {
+struct RingKernel {
   // A tile has kTileRows blocks of kBlock words for each term: words of as many ring elements.
   static constexpr size_t kBlock = 16;
   static constexpr size_t kTileRows = 4;
@@ -97,20 +97,20 @@ struct SmallKernel {
   void (*add)(uint32_t k, const uint32_t* a, const uint32_t* b, uint32_t* out);
   void (*subtract)(uint32_t k, const uint32_t* a, const uint32_t* b, uint32_t* out);
 
-  // kDegree words modulo prime k, in place (small_transform.h).
+  // kDegree words modulo prime k, in place (ring_transform.h).
   void (*transform)(uint32_t k, const TransformTable& table, uint32_t* words);
   void (*transform_back)(uint32_t k, const TransformTable& table, uint32_t* words);
 };
 
 // Null if this processor, or this build, does not have the instructions.
-const SmallKernel& PortableSmallKernel();
-const SmallKernel* Avx2SmallKernel();
-const SmallKernel* Avx512SmallKernel();
+const RingKernel& PortableRingKernel();
+const RingKernel* Avx2RingKernel();
+const RingKernel* Avx512RingKernel();
 
 // The kernels that this processor can run, the slowest (portable) first.
-std::vector<const SmallKernel*> SupportedSmallKernels();
-const SmallKernel& FastestSmallKernel();
+std::vector<const RingKernel*> SupportedRingKernels();
+const RingKernel& FastestRingKernel();
 
 }  // namespace shoal::pir::rlwe
 
-#endif  // SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_H_
+#endif  // SHOAL_SRC_PIR_RLWE_RING_KERNEL_H_

@@ -1,9 +1,9 @@
-#include "src/pir/rlwe/small_transform.h"
+#include "src/pir/rlwe/ring_transform.h"
 
 #include <vector>
 
 #include "src/pir/rlwe/params.h"
-#include "src/pir/rlwe/small_kernel_impl.h"
+#include "src/pir/rlwe/ring_kernel_impl.h"
 
 namespace shoal::pir::rlwe {
 namespace {
@@ -63,11 +63,11 @@ const Tables& AllTables() {
 
 }  // namespace
 
-void Transform(uint32_t k, uint32_t* words, const SmallKernel& kernel) {
+void Transform(uint32_t k, uint32_t* words, const RingKernel& kernel) {
   kernel.transform(k, AllTables().forward[k], words);
 }
 
-void TransformBack(uint32_t k, uint32_t* words, const SmallKernel& kernel) {
+void TransformBack(uint32_t k, uint32_t* words, const RingKernel& kernel) {
   kernel.transform_back(k, AllTables().back[k], words);
 }
 

@@ -1,7 +1,7 @@
-#include "src/pir/rlwe/small_words.h"
+#include "src/pir/rlwe/ring_words.h"
 
 #include "src/base/check.h"
-#include "src/pir/rlwe/small_kernel_impl.h"
+#include "src/pir/rlwe/ring_kernel_impl.h"
 
 namespace shoal::pir::rlwe {
 namespace {
