@@ -37,7 +37,6 @@ LAYERS = {
     "pir/kit": ["base", "parallel", "pir", "storage", "wire"],
     "pir/lwe": ["base", "noise", "parallel", "pir", "pir/aes", "pir/kit", "storage", "wire"],
     "pir/rlwe": ["base", "parallel", "pir", "pir/kit", "pir/lwe", "storage", "wire"],
-    "pir/membership": ["base", "pir", "storage"],
     "pir/sets": ["base", "parallel", "pir", "pir/aes", "pir/kit", "pir/rlwe", "storage", "wire"],
     "pir/registry": ["pir", "pir/lwe", "pir/rlwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],

@@ -17,9 +17,9 @@
 
 #include "absl/strings/numbers.h"
 #include "experiments/engines/measure.h"
+#include "experiments/set-membership/membership.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
-#include "src/pir/membership/membership.h"
 
 namespace shoal::experiments {
 namespace {

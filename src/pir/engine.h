@@ -91,9 +91,8 @@ struct Costs {
   double recover_seconds = 0;  // client, one record
 };
 
-// An amount of an engine's own unit of work. The unit "pir_pass_byte" costs what the field
-// pir_pass_byte_ns of plan::UnitCosts says, and so on: bytes of a table that a pass reads, rows
-// that are gathered, operations in a ring.
+// An amount of an engine's own unit of work: bytes of a table that a pass reads, rows that are
+// gathered, operations in a ring. What one of a unit costs, in nanoseconds, is an amount, too.
 struct Amount {
   absl::string_view unit;
   double amount = 0;
@@ -131,7 +130,7 @@ struct RequestView {
 struct DeltaView {
   Digest from = {};  // SetupId
   wire::PirSetup to;
-  // The family's own encoding (src/pir/lwe/refresh.h).
+  // The family's own encoding.
   BytesView changes;
 };
 // The same with bytes of its own.
@@ -281,10 +280,10 @@ struct Wanted {
   std::span<const uint64_t> rows;
   // How many keys the servers are to see, at least rows.size(). Number, size and order of the
   // requests depend on it and on the setup alone; a family may have an exception of negligible
-  // probability, which it states (lwe/batch.h).
+  // probability, which it states.
   uint64_t keys = 0;
   // A hash that does not depend on the keys spread them over the rows, so that an engine may count
-  // on few of them lying together (lwe/batch.h).
+  // on few of them lying together.
   bool spread = false;
 };
 
@@ -394,8 +393,11 @@ class Family {
  public:
   virtual ~Family() = default;
   virtual std::span<const Engine* const> engines() const = 0;
-  // Measures what the family's units of work cost on this machine: processor nanoseconds for each
-  // unit that WorkOf names, on all of the pool's threads at once. Over tables of about `bytes`.
+  // The units of work that WorkOf of its engines names, but for those of other families, with what
+  // each costs where nobody has measured it.
+  virtual std::span<const Amount> units() const = 0;
+  // Measures what each of units() costs on this machine: processor nanoseconds, on all of the
+  // pool's threads at once. Over tables of about `bytes`.
   virtual std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random,
                                            ThreadPool& pool) const = 0;
 };

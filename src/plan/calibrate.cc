@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "openssl/evp.h"
@@ -38,6 +39,7 @@
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
+#include "src/storage/file.h"
 #include "src/storage/spool.h"
 #include "src/storage/user_directories.h"
 #include "src/wire/query_batch.h"
@@ -834,23 +836,6 @@ void MeasureFreshMemory(size_t bytes, UnitCosts& costs) {
   costs.set_fresh_byte_ns(std::max(0.001, ns[0] - ns[1]));
 }
 
-// Null if no field has the name UNIT_ns.
-const google::protobuf::FieldDescriptor* FieldOf(absl::string_view unit) {
-  const auto* const field = UnitCosts::descriptor()->FindFieldByName(absl::StrCat(unit, "_ns"));
-  using Field = google::protobuf::FieldDescriptor;
-  return field != nullptr && field->cpp_type() == Field::CPPTYPE_DOUBLE ? field : nullptr;
-}
-
-void MeasureEngines(size_t bytes, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
-  for (const pir::Family* family : pir::Families()) {
-    for (const pir::Amount& unit : family->MeasureUnits(bytes, random, pool)) {
-      const auto* const field = FieldOf(unit.unit);
-      SHOAL_CHECK(field != nullptr);
-      UnitCosts::GetReflection()->SetDouble(&costs, field, unit.amount);
-    }
-  }
-}
-
 std::string MachineName() {
   std::string model = "unknown processor", line;
   bool avx2 = false, ifma = false;
@@ -873,7 +858,8 @@ std::string MachineName() {
 
 }  // namespace
 
-UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
+UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort,
+                    std::span<const pir::Family* const> families) {
   const auto size = [&](double full) {
     return std::max<size_t>(2048, static_cast<size_t>(full * effort));
   };
@@ -896,16 +882,24 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   MeasureDigest(size(1 << 26), random, pool, costs);
   MeasureJoin(size(1 << 26), pool, costs);
   MeasureParts(many, random, costs);
-  MeasureEngines(size(1 << 26), random, pool, costs);
+  for (const pir::Family* family : families) {
+    AddUnitCosts(family->MeasureUnits(size(1 << 26), random, pool), costs);
+  }
   return costs;
 }
 
 absl::StatusOr<double> CostOf(const UnitCosts& costs, absl::string_view unit) {
-  const auto* const field = FieldOf(unit);
-  if (field == nullptr) {
+  const auto found = costs.engine_unit_ns().find(std::string(unit));
+  if (found == costs.engine_unit_ns().end()) {
     return absl::UnimplementedError(absl::StrCat("no cost is known for the unit ", unit));
   }
-  return UnitCosts::GetReflection()->GetDouble(costs, field);
+  return found->second;
+}
+
+void AddUnitCosts(std::span<const pir::Amount> units, UnitCosts& costs) {
+  for (const pir::Amount& unit : units) {
+    (*costs.mutable_engine_unit_ns())[std::string(unit.unit)] = unit.amount;
+  }
 }
 
 std::string DefaultCostsPath() {
@@ -915,6 +909,13 @@ std::string DefaultCostsPath() {
 
 namespace {
 
+absl::Status CheckCost(const std::string& path, absl::string_view name, double value) {
+  if (value > 0 && value < 1e9) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", name,
+                                                 " must be above 0 and below 1e9, got ", value,
+                                                 "; shoal plan --calibrate makes the file anew"));
+}
+
 // Checks every number of the message and of the messages in it.
 absl::Status CheckCosts(const google::protobuf::Message& costs, const std::string& path) {
   using Field = google::protobuf::FieldDescriptor;
@@ -922,27 +923,56 @@ absl::Status CheckCosts(const google::protobuf::Message& costs, const std::strin
   const google::protobuf::Reflection& reflection = *costs.GetReflection();
   for (int i = 0; i < fields.field_count(); ++i) {
     const Field& field = *fields.field(i);
+    if (field.is_map()) continue;
     if (field.cpp_type() == Field::CPPTYPE_MESSAGE) {
       SHOAL_RETURN_IF_ERROR(
           CheckCosts(reflection.GetMessage(costs, &field), absl::StrCat(path, ": ", field.name())));
     }
     if (field.cpp_type() != Field::CPPTYPE_DOUBLE) continue;
-    const double value = reflection.GetDouble(costs, &field);
-    if (!(value > 0 && value < 1e9)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": ", field.name(), " must be above 0 and below 1e9, got ", value,
-                       "; shoal plan --calibrate makes the file anew"));
-    }
+    SHOAL_RETURN_IF_ERROR(CheckCost(path, field.name(), reflection.GetDouble(costs, &field)));
   }
   return absl::OkStatus();
 }
 
+// The lines "UNIT_ns: VALUE" become entries of engine_unit_ns.
+std::string WithUnitsInOneField(absl::string_view text,
+                                std::span<const pir::Family* const> families) {
+  std::string out;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits("_ns: ", 1));
+    const bool is_unit = std::ranges::any_of(families, [&](const pir::Family* family) {
+      return std::ranges::count(family->units(), parts.first, &pir::Amount::unit) > 0;
+    });
+    if (is_unit) {
+      absl::StrAppend(&out, "engine_unit_ns { key: \"", parts.first, "\" value: ", parts.second,
+                      " }\n");
+    } else {
+      absl::StrAppend(&out, line, "\n");
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
-absl::StatusOr<UnitCosts> ReadCosts(const std::string& path) {
+absl::StatusOr<UnitCosts> ReadCosts(const std::string& path,
+                                    std::span<const pir::Family* const> families) {
+  constexpr uint64_t kMaxBytes = 1 << 20;
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxBytes));
   UnitCosts costs;
-  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, costs));
+  SHOAL_RETURN_IF_ERROR(wire::ParseText(WithUnitsInOneField(text, families), path, costs));
   SHOAL_RETURN_IF_ERROR(CheckCosts(costs, path));
+  for (const auto& [unit, ns] : costs.engine_unit_ns()) {
+    SHOAL_RETURN_IF_ERROR(CheckCost(path, absl::StrCat("engine_unit_ns of ", unit), ns));
+  }
+  for (const pir::Family* family : families) {
+    for (const pir::Amount& unit : family->units()) {
+      // 0 if it is missing, which no cost is.
+      SHOAL_RETURN_IF_ERROR(CheckCost(path, absl::StrCat("engine_unit_ns of ", unit.unit),
+                                      CostOf(costs, unit.unit).value_or(0)));
+    }
+  }
   return costs;
 }
 

@@ -1,5 +1,6 @@
 #include "google/protobuf/text_format.h"
 #include "src/base/check.h"
+#include "src/pir/registry/registry.h"
 #include "src/plan/calibrate.h"
 
 namespace shoal::plan {
@@ -70,45 +71,6 @@ offline_serial: 0.2337
 online_serial: 0.4326
 answer_serial: 0.3815
 back_serial: 0.2922
-pir_public_byte_ns: 46.45
-pir_pass_byte_ns: 0.03497
-pir_query_byte_ns: 0.03321
-pir_word_ns: 4.796
-pir_ask_column_ns: 325.7
-simplepir_recover_byte_ns: 202.7
-doublepir_recover_byte_ns: 1.069e+06
-sets_stream_byte_ns: 1.1
-sets_row_ns: 400
-sets_row_byte_ns: 0.6
-sets_choice_ns: 8.9
-sets_recover_byte_ns: 3.4
-sets_copy_byte_ns: 0.3
-tree_row_ns: 60
-tree_row_byte_ns: 0.1
-tree_hint_row_ns: 5
-tree_hint_row_byte_ns: 0.05
-tree_block_ns: 2
-tree_recover_byte_ns: 1
-permuted_draw_ns: 14
-permuted_hint_row_ns: 25
-permuted_hint_row_byte_ns: 0.12
-permuted_row_ns: 80
-permuted_row_byte_ns: 0.17
-permuted_search_ns: 0.9
-permuted_recover_byte_ns: 0.6
-small_encode_ns: 5.5e+04
-small_pass_byte_ns: 0.041
-small_query_byte_ns: 0.016
-small_unpack_ns: 1.5e+04
-small_fold_ns: 8.5e+04
-small_element_ns: 1.2e+05
-small_recover_ns: 2.5e+04
-hintless_encode_ns: 1.2e+04
-hintless_pack_ns: 3e+08
-hintless_digit_byte_ns: 0.037
-hintless_more_digit_byte_ns: 0.011
-hintless_block_ns: 1.1e+05
-hintless_recover_ns: 2.7e+04
 mask {
   few_ns: 37.34
   many_ns: 36.05
@@ -158,6 +120,7 @@ const UnitCosts& DefaultCosts() {
   static const UnitCosts* const costs = [] {
     auto* parsed = new UnitCosts;
     SHOAL_CHECK(google::protobuf::TextFormat::ParseFromString(kCosts, parsed));
+    for (const pir::Family* family : pir::Families()) AddUnitCosts(family->units(), *parsed);
     return parsed;
   }();
   return *costs;

@@ -21,7 +21,7 @@ namespace {
 // Queries that share a pass at a busy server.
 constexpr double kPass = pir::kMaxQueriesPerRequest;
 
-// Nanoseconds of some work: each unit's cost is the field of that name.
+// Nanoseconds of some work.
 absl::StatusOr<double> NsOf(std::span<const pir::Amount> work, const UnitCosts& unit) {
   double ns = 0;
   for (const pir::Amount& amount : work) {
@@ -178,7 +178,8 @@ EngineCosts PredictEngine(const Workload& w, const pir::Engine& engine, const La
 }
 
 absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::Choice& noise,
-                            const UnitCosts& unit, const EngineOptions& options, Plan& plan) {
+                            const UnitCosts& unit, const EngineOptions& options, Plan& plan,
+                            std::span<const pir::Engine* const> engines) {
   SHOAL_RETURN_IF_ERROR(CheckEngineOptions(options));
   plan.set_lookups_per_hint(options.lookups_per_hint);
   plan.clear_engine();
@@ -190,7 +191,7 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
     if (!moved.ok()) return std::nullopt;
     return *std::move(moved);
   };
-  for (const pir::Engine* engine : pir::Engines()) {
+  for (const pir::Engine* engine : engines) {
     std::vector<uint32_t> sizes = RowSizes(w);
     if (row_bytes != 0) sizes = {row_bytes};
     std::optional<Layout> best_layout;

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "src/noise/search.h"
 #include "src/pir/engine.h"
+#include "src/pir/registry/registry.h"
 #include "src/plan/model.h"
 #include "src/plan/plan.pb.h"
 
@@ -31,11 +33,13 @@ absl::Status CheckEngineOptions(const EngineOptions& options);
 EngineCosts PredictEngine(const Workload& workload, const pir::Engine& engine, const Layout& layout,
                           const UnitCosts& costs, const EngineOptions& options);
 
-// Fills `engine` and `chain_by_queries` of a plan that ChooseRows made: every engine with the row
-// size of its lowest price, or with `row_bytes` if that is not 0.
+// Fills `engine` and `chain_by_queries` of a plan that ChooseRows made: every engine (those of the
+// registry, but for tests) with the row size of its lowest price, or with `row_bytes` if that is
+// not 0.
 absl::Status CompareEngines(const Workload& workload, uint32_t row_bytes,
                             const noise::Choice& noise, const UnitCosts& costs,
-                            const EngineOptions& options, Plan& plan);
+                            const EngineOptions& options, Plan& plan,
+                            std::span<const pir::Engine* const> engines = pir::Engines());
 
 // The fewest queries from which `chain_is_better` holds, to one per mille; 0 if it never does. It
 // must hold from some number on: the noise is shared by more.

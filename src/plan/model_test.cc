@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
@@ -16,16 +17,19 @@
 #include "src/parallel/thread_pool.h"
 #include "src/pir/lwe/family.h"
 #include "src/pir/registry/registry.h"
+#include "src/pir/testing/xor_engine.h"
 #include "src/plan/calibrate.h"
 #include "src/plan/engines.h"
 #include "src/plan/terms.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/practice_round.h"
+#include "src/storage/file.h"
 #include "src/storage/spool.h"
 #include "src/table/records.h"
 #include "src/table/table.h"
 #include "src/wire/query_batch.h"
+#include "src/wire/text.h"
 
 namespace shoal::plan {
 namespace {
@@ -349,6 +353,71 @@ TEST(EnginesTest, EveryUnitHasACost) {
               testing::StatusIs(absl::StatusCode::kUnimplemented, "ring_product"));
 }
 
+// An engine that is added brings its units and what they cost: nothing here names them.
+TEST(EnginesTest, AnAddedEngineIsPlannedByWhatItsFamilySays) {
+  std::vector<const pir::Family*> families(pir::Families().begin(), pir::Families().end());
+  families.push_back(&pir::testing::XorFamily());
+  const pir::Engine* const added[] = {&pir::testing::XorEngine()};
+  const Workload w = ShortRecords();
+  SHOAL_ASSERT_OK_AND_ASSIGN(Plan plan, ChooseRows(w, 1024, SomeNoise(), DefaultCosts()));
+  SHOAL_ASSERT_OK(
+      CompareEngines(w, 1024, SomeNoise(), DefaultCosts(), EngineOptions(), plan, added));
+  ASSERT_EQ(plan.engine_size(), 2);
+  EXPECT_THAT(plan.engine(1).refused(), HasSubstr("no cost is known for the unit row_gathered"));
+
+  UnitCosts costs = DefaultCosts();
+  AddUnitCosts(pir::testing::XorFamily().units(), costs);
+  SHOAL_ASSERT_OK(CompareEngines(w, 1024, SomeNoise(), costs, EngineOptions(), plan, added));
+  ASSERT_EQ(plan.engine_size(), 2);
+  EXPECT_EQ(plan.engine(1).engine(), "xor");
+  EXPECT_EQ(plan.engine(1).refused(), "");
+  EXPECT_NEAR(plan.engine(1).answer_seconds(),
+              1e-9 * (20 * plan.engine(1).rows() +
+                      (plan.engine(1).query_bytes() + plan.engine(1).answer_bytes()) *
+                          costs.link_byte_ns()),
+              1e-12);
+
+  // What is measured is kept in a file, which has to have every unit.
+  const std::string path = ::testing::TempDir() + "added.textproto";
+  SHOAL_ASSERT_OK(wire::WriteTextFile(path, DefaultCosts(), FileMode::kPublic));
+  SHOAL_ASSERT_OK(ReadCosts(path).status());
+  EXPECT_THAT(ReadCosts(path, families),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                "engine_unit_ns of row_gathered must be above 0"));
+  testing::TestRandom random(6);
+  ThreadPool pool(1);
+  AddUnitCosts(pir::testing::XorFamily().MeasureUnits(1 << 20, random, pool), costs);
+  SHOAL_ASSERT_OK(wire::WriteTextFile(path, costs, FileMode::kPublic));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnitCosts read, ReadCosts(path, families));
+  EXPECT_EQ(*CostOf(read, "row_gathered"), 10);
+  // Where that engine is not, its unit does no harm.
+  SHOAL_EXPECT_OK(ReadCosts(path).status());
+  (*costs.mutable_engine_unit_ns())["row_gathered"] = -1;
+  SHOAL_ASSERT_OK(wire::WriteTextFile(path, costs, FileMode::kPublic));
+  EXPECT_THAT(ReadCosts(path), testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                                 "row_gathered must be above 0"));
+}
+
+// Files that have a field for each unit, as before, are read.
+TEST(EnginesTest, CostsOfEnginesInFieldsOfTheirOwnAreRead) {
+  UnitCosts plain = DefaultCosts();
+  plain.clear_engine_unit_ns();
+  std::string text = wire::PrintText(plain);
+  for (const auto& [unit, ns] : DefaultCosts().engine_unit_ns()) {
+    absl::StrAppend(&text, unit, "_ns: ", ns, "\n");
+  }
+  const std::string path = ::testing::TempDir() + "fields.textproto";
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnitCosts read, ReadCosts(path));
+  for (const auto& [unit, ns] : DefaultCosts().engine_unit_ns()) {
+    EXPECT_NEAR(*CostOf(read, unit), ns, 1e-5 * ns) << unit;
+  }
+  text += "ring_product_ns: 1\n";
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic));
+  EXPECT_THAT(ReadCosts(path),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, "ring_product_ns"));
+}
+
 // What clients and crowds count as a query's bytes (ClientTest,
 // AQueryCostsAsManyBytesAsTheDesignSays) is what the plan compares; a hop's traffic has the layer
 // around a submission in addition.
@@ -526,6 +595,7 @@ void ExpectPositive(const google::protobuf::Message& costs) {
   const auto* fields = costs.GetDescriptor();
   for (int i = 0; i < fields->field_count(); ++i) {
     const auto* field = fields->field(i);
+    if (field->is_map()) continue;
     if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
       EXPECT_GT(costs.GetReflection()->GetDouble(costs, field), 0) << field->full_name();
     } else if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
@@ -540,7 +610,7 @@ TEST(MachinesTest, OneMachineEachChangesNothing) {
   Workload w = SomeWorkload();
   const Plan plain = PlanOf(w);
   w.machines = {1, 1, 1};
-  EXPECT_EQ(PlanOf(w).SerializeAsString(), plain.SerializeAsString());
+  EXPECT_EQ(wire::PrintText(PlanOf(w)), wire::PrintText(plain));
   EXPECT_EQ(plain.rental().machines(), 3);
   EXPECT_EQ(plain.rental().inside_gigabytes(), 0);
   for (const Party& party : plain.party()) {
@@ -888,6 +958,12 @@ TEST(CalibrateTest, EveryCostIsPositiveAndKept) {
   EXPECT_FALSE(costs.machine().empty());
   ExpectPositive(costs);
   ExpectPositive(DefaultCosts());
+  // Every unit that a family has, and no other one, is measured.
+  EXPECT_EQ(costs.engine_unit_ns().size(), DefaultCosts().engine_unit_ns().size());
+  for (const auto& [unit, ns] : DefaultCosts().engine_unit_ns()) {
+    EXPECT_GT(ns, 0) << unit;
+    EXPECT_GT(CostOf(costs, unit).value_or(0), 0) << unit;
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "src/base/status_macros.h"
 #include "src/pir/registry/registry.h"
+#include "src/plan/calibrate.h"
 #include "src/table/row.h"
 
 namespace shoal::plan {
@@ -124,9 +125,10 @@ class Ways {
       const double hint = costs.hint_bytes();
       const double delta = std::min(
           hint, kDeltaByteBytes * changed + kDeltaRunBytes * (change.records + change.rows));
-      const double setup =
-          hint > 0 ? std::min(costs.setup_seconds(), 1e-9 * changed * unit_.pir_public_byte_ns())
-                   : costs.setup_seconds();
+      double setup = costs.setup_seconds();
+      if (const auto byte_ns = CostOf(unit_, "pir_public_byte"); hint > 0 && byte_ns.ok()) {
+        setup = std::min(setup, 1e-9 * changed * *byte_ns);
+      }
       const double fetched = delta + Metadata(change);
       const double bytes = keys_ * (costs.query_bytes() + costs.answer_bytes()) + fetched;
       Way way = MakeWay(

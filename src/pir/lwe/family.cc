@@ -54,6 +54,7 @@ class TheFamily final : public Family {
     static const Engine* const engines[] = {&SimplePir(), &DoublePir()};
     return engines;
   }
+  std::span<const Amount> units() const override { return Units(); }
   std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random,
                                    ThreadPool& pool) const override {
     return lwe::MeasureUnits(bytes, random, pool);

@@ -102,6 +102,23 @@ Work WorkOf(Scheme scheme, const wire::PirSetup& shape, double together) {
                        static_cast<double>(shape.record_bytes())}}};
 }
 
+std::span<const Amount> Units() {
+  static constexpr Amount kUnits[] = {
+      // A byte of a matrix times the 1024 columns of a public matrix; a byte times the first query
+      // of a pass, and times each further query; a word of a query or an answer packed or rounded
+      // at the server.
+      {"pir_public_byte", 46.45},
+      {"pir_pass_byte", 0.03497},
+      {"pir_query_byte", 0.03321},
+      {"pir_word", 4.796},
+      // At the client: making a column of a query; recovering a byte of a record.
+      {"pir_ask_column", 325.7},
+      {"simplepir_recover_byte", 202.7},
+      {"doublepir_recover_byte", 1.069e+06},
+  };
+  return kUnits;
+}
+
 std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random, ThreadPool& pool) {
   constexpr uint64_t kColumns = 16384;
   const Kernel& kernel = KernelOr(nullptr);

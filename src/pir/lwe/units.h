@@ -3,6 +3,7 @@
 #define SHOAL_SRC_PIR_LWE_UNITS_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "src/base/random.h"
@@ -11,14 +12,11 @@
 
 namespace shoal::pir::lwe {
 
-// Units: "pir_public_byte", a byte of a matrix times the 1024 columns of a public matrix;
-// "pir_pass_byte" and "pir_query_byte", a byte times the first query of a pass and times each
-// further one; "pir_word", a word of a query or an answer packed or rounded at the server;
-// "pir_ask_column", a column of a query made; "simplepir_recover_byte" and
-// "doublepir_recover_byte", a byte of a record recovered. As pir::Engine::WorkOf.
+// As pir::Engine::WorkOf, in Units().
 Work WorkOf(Scheme scheme, const wire::PirSetup& shape, double together);
 
-// As pir::Family::MeasureUnits.
+// As pir::Family::units and MeasureUnits.
+std::span<const Amount> Units();
 std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random, ThreadPool& pool);
 
 }  // namespace shoal::pir::lwe

@@ -118,6 +118,39 @@ PermutedTimes PermutedNs(uint64_t bytes, uint32_t record_bytes, RandomSource& ra
   return times;
 }
 
+constexpr Amount kUnits[] = {
+    // Piano. At the server, a byte of the table hashed, once an epoch; a row gathered for an
+    // answer,
+    // and each byte of it. At the client, the choice of one set for a row's chunk, looked at for a
+    // query; a byte of a record recovered, and of the hint that takes the spent one's place.
+    {"sets_stream_byte", 1.1},
+    {"sets_row", 400},
+    {"sets_row_byte", 0.6},
+    {"sets_choice", 8.9},
+    {"sets_recover_byte", 3.4},
+    // TreePIR. At both servers, a byte of the table copied, once; a row gathered for an answer, and
+    // each byte of it; at the offline server the same for a client's hints. At the client, an AES
+    // block of the search for a hint; a byte of a record recovered.
+    {"sets_copy_byte", 0.3},
+    {"tree_row", 60},
+    {"tree_row_byte", 0.1},
+    {"tree_hint_row", 5},
+    {"tree_hint_row_byte", 0.05},
+    {"tree_block", 2},
+    {"tree_recover_byte", 1},
+    // The engine permuted. At the offline server, a place of a client's permutations drawn, a row
+    // added to a parity, and each byte of it; at both, a record copied to an answer, and each byte
+    // of it. At the client, a place of the wanted row's chunk looked at; a byte of one answer
+    // taken.
+    {"permuted_draw", 14},
+    {"permuted_hint_row", 25},
+    {"permuted_hint_row_byte", 0.12},
+    {"permuted_row", 80},
+    {"permuted_row_byte", 0.17},
+    {"permuted_search", 0.9},
+    {"permuted_recover_byte", 0.6},
+};
+
 class TheFamily final : public Family {
  public:
   std::span<const Engine* const> engines() const override {
@@ -125,6 +158,7 @@ class TheFamily final : public Family {
     return engines;
   }
 
+  std::span<const Amount> units() const override { return kUnits; }
   std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random,
                                    ThreadPool&) const override {
     std::vector<Amount> units;

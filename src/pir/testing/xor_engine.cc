@@ -216,13 +216,7 @@ class XorEngineClass final : public Engine {
   bool keeps_state() const override { return true; }
   absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
                                          const ServerOptions&) const override {
-    wire::PirSetup setup;
-    setup.set_engine("xor");
-    setup.set_table_id(ToString(content.table_id));
-    setup.set_epoch(content.epoch);
-    setup.set_manifest_digest(ToString(content.manifest_digest));
-    setup.set_rows(content.rows);
-    setup.set_record_bytes(content.record_bytes);
+    wire::PirSetup setup = SetupOf("xor", content);
     setup.set_shape("xor sets");
     SHOAL_RETURN_IF_ERROR(SizesOfShape(setup).status());
     return setup;
@@ -257,11 +251,31 @@ class XorEngineClass final : public Engine {
   }
 };
 
+class XorFamilyClass final : public Family {
+ public:
+  std::span<const Engine* const> engines() const override {
+    static const Engine* const engines[] = {&XorEngine()};
+    return engines;
+  }
+  std::span<const Amount> units() const override {
+    static constexpr Amount kUnits[] = {{"row_gathered", 20}};
+    return kUnits;
+  }
+  std::vector<Amount> MeasureUnits(uint64_t, RandomSource&, ThreadPool&) const override {
+    return {{"row_gathered", 10}};
+  }
+};
+
 }  // namespace
 
 const Engine& XorEngine() {
   static const XorEngineClass engine;
   return engine;
+}
+
+const Family& XorFamily() {
+  static const XorFamilyClass family;
+  return family;
 }
 
 }  // namespace shoal::pir::testing

@@ -20,6 +20,8 @@ namespace shoal::pir::testing {
 
 // Its setup's shape says how many hints a session has.
 const Engine& XorEngine();
+// Its family, as one that somebody adds to the registry.
+const Family& XorFamily();
 
 inline constexpr uint64_t kXorHints = 8;
 

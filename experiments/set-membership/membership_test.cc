@@ -1,4 +1,4 @@
-#include "src/pir/membership/membership.h"
+#include "experiments/set-membership/membership.h"
 
 #include <algorithm>
 #include <memory>

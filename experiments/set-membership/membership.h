@@ -11,8 +11,8 @@
 // probability at most 1/2 over the client's draw, even if it was chosen by somebody who knows set
 // and hash functions (proposition 6.2). Somebody who also knows the draw can choose strings that
 // are taken.
-#ifndef SHOAL_SRC_PIR_MEMBERSHIP_MEMBERSHIP_H_
-#define SHOAL_SRC_PIR_MEMBERSHIP_MEMBERSHIP_H_
+#ifndef SHOAL_EXPERIMENTS_SET_MEMBERSHIP_MEMBERSHIP_H_
+#define SHOAL_EXPERIMENTS_SET_MEMBERSHIP_MEMBERSHIP_H_
 
 #include <cstdint>
 
@@ -21,7 +21,7 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/pir/engine.h"
-#include "src/storage/page_buffer.h"
+#include "src/pir/pages.h"
 
 namespace shoal::pir {
 
@@ -98,4 +98,4 @@ class MembershipClient {
 
 }  // namespace shoal::pir
 
-#endif  // SHOAL_SRC_PIR_MEMBERSHIP_MEMBERSHIP_H_
+#endif  // SHOAL_EXPERIMENTS_SET_MEMBERSHIP_MEMBERSHIP_H_

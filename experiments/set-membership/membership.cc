@@ -1,4 +1,4 @@
-#include "src/pir/membership/membership.h"
+#include "experiments/set-membership/membership.h"
 
 #include <cmath>
 
@@ -6,7 +6,6 @@
 #include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
-#include "src/pir/pages.h"
 
 namespace shoal::pir {
 namespace {
