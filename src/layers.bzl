@@ -23,6 +23,8 @@ LAYERS = {
     "sharing": ["base"],
     "shuffle": ["base", "parallel", "storage"],
     "signature": ["base", "parallel"],
+    # The scan that servers of two-server PIR share.
+    "select": ["base", "parallel"],
     # Signed things.
     "roster": ["base", "noise", "signature", "storage", "wire"],
     "round": ["base", "onion", "roster", "sharing", "signature", "wire"],

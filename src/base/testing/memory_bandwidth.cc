@@ -2,6 +2,10 @@
 
 #include <sys/mman.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <barrier>
 #include <cstdint>
@@ -81,7 +85,63 @@ double Best(size_t threads, const std::function<void(Pages& from, Pages& to)>& p
   return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
+uint64_t ReadOnce(const uint8_t* data, uint64_t bytes) {
+  const auto* words = reinterpret_cast<const uint64_t*>(data);
+  uint64_t a = 0, b = 0, c = 0, d = 0;
+  for (uint64_t i = 0; i < bytes / 8; i += 4) {
+    a += words[i];
+    b += words[i + 1];
+    c += words[i + 2];
+    d += words[i + 3];
+  }
+  return a + b + c + d;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) uint64_t ReadOnceAvx2(const uint8_t* data, uint64_t bytes) {
+  __m256i sums[8];
+  for (__m256i& sum : sums) sum = _mm256_setzero_si256();
+  for (uint64_t i = 0; i < bytes; i += 256) {
+    _mm_prefetch(reinterpret_cast<const char*>(data + i + 2048), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(data + i + 2112), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(data + i + 2176), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(data + i + 2240), _MM_HINT_T0);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      sums[k] = _mm256_add_epi64(
+          sums[k], _mm256_load_si256(reinterpret_cast<const __m256i*>(data + i + 32 * k)));
+    }
+  }
+  for (int k = 1; k < 8; ++k) sums[0] = _mm256_add_epi64(sums[0], sums[k]);
+  return static_cast<uint64_t>(_mm256_extract_epi64(sums[0], 0));
+}
+
+__attribute__((target("avx512f"))) uint64_t ReadOnceAvx512(const uint8_t* data, uint64_t bytes) {
+  __m512i sums[8];
+  for (__m512i& sum : sums) sum = _mm512_setzero_si512();
+  for (uint64_t i = 0; i < bytes; i += 512) {
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      sums[k] = _mm512_add_epi64(sums[k], _mm512_load_si512(data + i + 64 * k));
+    }
+  }
+  for (int k = 1; k < 8; ++k) sums[0] = _mm512_add_epi64(sums[0], sums[k]);
+  alignas(64) uint64_t words[8];
+  _mm512_store_si512(words, sums[0]);
+  return words[0];
+}
+#endif
+
 }  // namespace
+
+std::vector<Reader> Readers() {
+  std::vector<Reader> readers = {{"words", ReadOnce}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) readers.push_back({"avx2", ReadOnceAvx2});
+  if (__builtin_cpu_supports("avx512f")) readers.push_back({"avx512", ReadOnceAvx512});
+#endif
+  return readers;
+}
 
 MemoryBandwidth MeasureMemoryBandwidth(size_t threads) {
   MemoryBandwidth bandwidth;

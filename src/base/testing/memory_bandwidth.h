@@ -3,6 +3,8 @@
 #define SHOAL_SRC_BASE_TESTING_MEMORY_BANDWIDTH_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
 namespace shoal::testing {
 
@@ -18,6 +20,17 @@ struct MemoryBandwidth {
 // from running at the same time, the sum for several threads comes out too high, and a percentage
 // of it too low. Takes about half a second.
 MemoryBandwidth MeasureMemoryBandwidth(size_t threads = 1);
+
+// A way to read memory once, front to back. `bytes` is a multiple of 512, and `data` is aligned to
+// 64. What it returns depends on all of them, so that no compiler leaves the reading out.
+struct Reader {
+  const char* name;
+  uint64_t (*read)(const uint8_t* data, uint64_t bytes);
+};
+
+// Those that this processor has. Which one is the fastest depends on the machine: a benchmark that
+// compares itself with reading, in turns and over a table of its own, takes the fastest.
+std::vector<Reader> Readers();
 
 }  // namespace shoal::testing
 

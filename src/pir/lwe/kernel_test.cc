@@ -3,9 +3,6 @@
 // tested on processors that lack the instructions.
 #include "src/pir/lwe/kernel.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -14,7 +11,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "src/base/check.h"
+#include "src/base/bytes.h"
+#include "src/base/testing/guarded_bytes.h"
 #include "src/base/testing/test_random.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/kernel_impl.h"
@@ -185,27 +183,21 @@ void CheckProducts(const Kernel& kernel, size_t blocks, size_t groups, size_t ve
 
 // Kernels read nothing behind the tiles and the planes: these end at a page that must not be read.
 TEST(KernelTest, ReadsNothingPastItsInput) {
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const auto guarded = [&](size_t bytes) {
-    const size_t whole = (bytes + page - 1) / page * page;
-    auto* const at = static_cast<uint8_t*>(
-        mmap(nullptr, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    SHOAL_CHECK(at != MAP_FAILED && mprotect(at + whole, page, PROT_NONE) == 0);
-    return at + whole - bytes;
-  };
   for (const Kernel& kernel : AllKernels()) {
     for (size_t blocks : {1, 3}) {
       for (size_t groups : {1, 5}) {
         for (size_t vectors : {1, 2, 3}) {
           const size_t columns = groups * kGroupColumns;
-          const uint8_t* const tiles = guarded(blocks * kBlockRows * columns);
-          uint8_t* const planes = guarded(vectors * columns * kPlaneBytesPerColumn);
+          testing::GuardedBytes tiles(blocks * kBlockRows * columns, /*at_end=*/true);
+          testing::GuardedBytes plane_bytes(vectors * columns * kPlaneBytesPerColumn,
+                                            /*at_end=*/true);
+          auto* const planes = plane_bytes.As<uint8_t>();
           std::vector<uint32_t> vector(columns, 5), sums(vectors * blocks * kBlockRows);
           for (size_t v = 0; v < vectors; ++v) {
             kernel.pack(vector.data(), groups, planes + v * columns * kPlaneBytesPerColumn);
           }
-          kernel.multiply(tiles, blocks, groups, planes, vectors, sums.data(), blocks * kBlockRows,
-                          nullptr, 0);
+          kernel.multiply(tiles.As<uint8_t>(), blocks, groups, planes, vectors, sums.data(),
+                          blocks * kBlockRows, nullptr, 0);
           EXPECT_EQ(sums, std::vector<uint32_t>(sums.size())) << kernel.name;
         }
       }

@@ -13,10 +13,6 @@
 // describes it (three elements of 10 bits in a word, taken apart and multiplied by words), over as
 // many bytes of payload. "setup multiply-adds" counts only the hint, without loading the table
 // (which is timed as a set-up with a given product).
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -33,6 +29,7 @@
 #include "boost/program_options.hpp"
 #include "src/base/check.h"
 #include "src/base/random.h"
+#include "src/base/testing/memory_bandwidth.h"
 #include "src/pir/aes/streams.h"
 #include "src/pir/kit/measure.h"
 #include "src/pir/lwe/byte_matrix.h"
@@ -54,64 +51,6 @@ void Print(const std::string& engine, const std::string& figure, double value,
   std::printf("{\"engine\": \"%s\", \"figure\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"}\n",
               engine.c_str(), figure.c_str(), value, unit.c_str());
   std::fflush(stdout);
-}
-
-uint64_t ReadOnce(const uint8_t* data, uint64_t bytes) {
-  const auto* words = reinterpret_cast<const uint64_t*>(data);
-  uint64_t a = 0, b = 0, c = 0, d = 0;
-  for (uint64_t i = 0; i < bytes / 8; i += 4) {
-    a += words[i];
-    b += words[i + 1];
-    c += words[i + 2];
-    d += words[i + 3];
-  }
-  return a + b + c + d;
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) uint64_t ReadOnceAvx2(const uint8_t* data, uint64_t bytes) {
-  __m256i sums[8];
-  for (__m256i& sum : sums) sum = _mm256_setzero_si256();
-  for (uint64_t i = 0; i < bytes; i += 256) {
-    _mm_prefetch(reinterpret_cast<const char*>(data + i + 2048), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(data + i + 2112), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(data + i + 2176), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(data + i + 2240), _MM_HINT_T0);
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k) {
-      sums[k] = _mm256_add_epi64(
-          sums[k], _mm256_load_si256(reinterpret_cast<const __m256i*>(data + i + 32 * k)));
-    }
-  }
-  for (int k = 1; k < 8; ++k) sums[0] = _mm256_add_epi64(sums[0], sums[k]);
-  return static_cast<uint64_t>(_mm256_extract_epi64(sums[0], 0));
-}
-
-__attribute__((target("avx512f"))) uint64_t ReadOnceAvx512(const uint8_t* data, uint64_t bytes) {
-  __m512i sums[8];
-  for (__m512i& sum : sums) sum = _mm512_setzero_si512();
-  for (uint64_t i = 0; i < bytes; i += 512) {
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k) {
-      sums[k] = _mm512_add_epi64(sums[k], _mm512_load_si512(data + i + 64 * k));
-    }
-  }
-  for (int k = 1; k < 8; ++k) sums[0] = _mm512_add_epi64(sums[0], sums[k]);
-  alignas(64) uint64_t words[8];
-  _mm512_store_si512(words, sums[0]);
-  return words[0];
-}
-#endif
-
-// Ways to read once, front to back, by name.
-std::vector<std::pair<std::string, uint64_t (*)(const uint8_t*, uint64_t)>> Readers() {
-  std::vector<std::pair<std::string, uint64_t (*)(const uint8_t*, uint64_t)>> readers = {
-      {"words", ReadOnce}};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) readers.emplace_back("avx2", ReadOnceAvx2);
-  if (__builtin_cpu_supports("avx512f")) readers.emplace_back("avx512", ReadOnceAvx512);
-#endif
-  return readers;
 }
 
 // The original's loops are compiled as in the authors' build, with -O3 -march=native.
@@ -301,7 +240,7 @@ void RunAnswers(const std::vector<Bench>& benches, const Options& options,
     return bench.payload * static_cast<double>(asked.size()) /
            ThreadSeconds([&] { SHOAL_CHECK(bench.server->Answer(queries)[0].ok()); });
   };
-  const auto readers = Readers();
+  const std::vector<testing::Reader> readers = testing::Readers();
   std::vector<std::vector<double>> bandwidth(readers.size());
   std::vector<double> of_original;
   struct Rates {
@@ -321,7 +260,7 @@ void RunAnswers(const std::vector<Bench>& benches, const Options& options,
     for (size_t i = 0; i < readers.size(); ++i) {
       volatile uint64_t sink;
       bandwidth[i].push_back(static_cast<double>(options.table_bytes) / ThreadSeconds([&] {
-                               sink = readers[i].second(pages.data(), options.table_bytes);
+                               sink = readers[i].read(pages.data(), options.table_bytes);
                              }));
       static_cast<void>(sink);
     }
@@ -356,7 +295,8 @@ void RunAnswers(const std::vector<Bench>& benches, const Options& options,
   size_t fastest = 0;
   for (size_t i = 0; i < readers.size(); ++i) {
     if (Median(bandwidth[i]) > Median(bandwidth[fastest])) fastest = i;
-    Print("", "memory bandwidth, read by " + readers[i].first, Median(bandwidth[i]) * 1e-9, "GB/s");
+    Print("", absl::StrCat("memory bandwidth, read by ", readers[i].name),
+          Median(bandwidth[i]) * 1e-9, "GB/s");
   }
   Print("original", "answered, payload", Median(of_original) * 1e-9, "GB/s");
   for (size_t i = 0; i < benches.size(); ++i) {

@@ -2,22 +2,20 @@
 // wherever they begin, and touches nothing beside.
 #include "src/pir/sets/gather.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "gtest/gtest.h"
 #include "src/base/bytes.h"
-#include "src/base/check.h"
+#include "src/base/testing/guarded_bytes.h"
 #include "src/base/testing/test_random.h"
 #include "src/pir/sets/gather_dispatch.h"
 
 namespace shoal::pir::sets {
 namespace {
 
+using testing::GuardedBytes;
 using testing::TestRandom;
 
 class GatherTest : public ::testing::TestWithParam<const GatherKernel*> {
@@ -180,39 +178,12 @@ TEST_P(GatherTest, MatchesAreTheBitsOfTheirSets) {
   }
 }
 
-// So many bytes that end where reading ends the process, or that begin there.
-class Guarded {
- public:
-  Guarded(size_t bytes, bool at_end) {
-    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    inner_ = (bytes + page - 1) / page * page;
-    all_ = inner_ + 2 * page;
-    void* const mapped =
-        mmap(nullptr, all_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    SHOAL_CHECK(mapped != MAP_FAILED);
-    base_ = static_cast<uint8_t*>(mapped);
-    SHOAL_CHECK(inner_ == 0 || mprotect(base_ + page, inner_, PROT_READ | PROT_WRITE) == 0);
-    data_ = base_ + page + (at_end ? inner_ - bytes : 0);
-  }
-  ~Guarded() { munmap(base_, all_); }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  template <typename T>
-  T* As() {
-    return reinterpret_cast<T*>(data_);
-  }
-
- private:
-  size_t inner_ = 0, all_ = 0;
-  uint8_t *base_ = nullptr, *data_ = nullptr;
-};
-
 // No kernel reads or writes a byte beside what it is given: each of its arguments stands between
 // two pages that nobody may touch, at the end of what is between them and at the beginning.
 TEST_P(GatherTest, TouchesNothingBeside) {
   for (const bool at_end : {true, false}) {
     for (const size_t bytes : {1, 7, 8, 31, 32, 33, 63, 64, 65, 200, 1072}) {
-      Guarded table(5 * bytes, at_end), sum(bytes, at_end);
+      GuardedBytes table(5 * bytes, at_end), sum(bytes, at_end);
       std::vector<const uint8_t*> places;
       for (const size_t row : {4, 0, 4, 3}) places.push_back(table.As<uint8_t>() + row * bytes);
       const uint32_t count = 4;
@@ -220,9 +191,9 @@ TEST_P(GatherTest, TouchesNothingBeside) {
       GetParam()->gather(places.data(), &count, 1, bytes, &to);
     }
     for (const size_t count : {1, 7, 31, 32, 33, 511, 513, 1000}) {
-      Guarded choices(2 * count, at_end), halves(2 * count, at_end), places(4 * count, at_end);
-      Guarded beside(8 * count, at_end), hits(8 * GatherKernel::HitWords(count), at_end);
-      Guarded words(8 * (1 + 32768), at_end), sums(8 * count, at_end);
+      GuardedBytes choices(2 * count, at_end), halves(2 * count, at_end), places(4 * count, at_end);
+      GuardedBytes beside(8 * count, at_end), hits(8 * GatherKernel::HitWords(count), at_end);
+      GuardedBytes words(8 * (1 + 32768), at_end), sums(8 * count, at_end);
       std::memset(choices.As<uint8_t>(), 0xff, 2 * count);
       GetParam()->first_live(choices.As<uint16_t>(), halves.As<uint16_t>(), count, 1);
       GetParam()->least_place(choices.As<uint16_t>(), halves.As<uint16_t>(), places.As<uint32_t>(),
