@@ -80,6 +80,7 @@ PACKAGES = list(LAYERS) + [
     "pir/testing",
     "roster/testing",
     "server/testing",
+    "table/testing",
 ]
 
 def folders_above(folder):

@@ -49,6 +49,7 @@
 #include "src/shoald/pir_service.h"
 #include "src/storage/file.h"
 #include "src/table/table.h"
+#include "src/table/testing/signed_table.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::sim {
@@ -56,6 +57,7 @@ namespace {
 
 using client::Lookup;
 using roster::testing::kNowS;
+using table::testing::Layout;
 using testing::StatusIs;
 using wire::Frame;
 using wire::FrameType;
@@ -96,18 +98,11 @@ class World {
     options.row_bytes = row_bytes;
     const auto later = epochs_.lower_bound(epoch);
     if (later != epochs_.begin()) options.previous = &std::prev(later)->second;
-    const auto content = dense ? table::BuildDense(set, options, random_)
-                               : table::BuildHashed(set, options, random_);
-    SHOAL_CHECK(content.ok());
-    std::vector<table::TableShare> shares;
-    for (uint32_t party = 1; party <= 3; ++party) {
-      shares.push_back(*table::SignTable(*content, options.previous, *roster_,
-                                         parties_.keys(party).bls(), pool_));
-    }
-    auto table = table::AggregateTable(*content, *roster_, shares, kNowS, random_, pool_);
-    SHOAL_CHECK(table.ok());
+    auto table = std::make_shared<const table::Table>(
+        table::testing::MakeTable(set, options, dense ? Layout::kDense : Layout::kHashed, parties_,
+                                  *roster_, kNowS, random_, pool_));
     epochs_.insert_or_assign(epoch, table->AsPrevious());
-    return std::make_shared<const table::Table>(*std::move(table));
+    return table;
   }
 
   // The table with setups that all parties signed, after that of the last epoch before, if any was
