@@ -83,6 +83,7 @@ PACKAGES = list(LAYERS) + [
     "pir/testing",
     "roster/testing",
     "server/testing",
+    "table/testing",
 ]
 
 def folders_above(folder):

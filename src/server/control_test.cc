@@ -36,24 +36,6 @@ wire::SignedHeader HeaderOf(uint64_t counter) {
 }
 Digest IdOf(uint64_t counter) { return round::RoundId(HeaderOf(counter).header()); }
 
-class Event {
- public:
-  void Set() {
-    const MutexLock lock(mutex_);
-    set_ = true;
-    changed_.NotifyAll();
-  }
-  void Wait() {
-    const MutexLock lock(mutex_);
-    while (!set_) changed_.Wait(mutex_);
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool set_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
 // In place of a round's onions: that all rounds of before are told.
 constexpr uint64_t kBeforeIsTold = 1000;
 
@@ -283,9 +265,13 @@ TEST_F(ControlTest, AnEndOvertakesSteps) {
   Start(2);
   head().Open(1, HeaderOf(1), Seed());
   SHOAL_EXPECT_OK(WaitWhileTicking(1));
-  Event ended;
+  std::atomic<bool> ended = false;
   obey_ = [&](uint32_t, const wire::RoundOrder& order) {
-    order.end() ? ended.Set() : ended.Wait();
+    if (order.end()) {
+      ended = true;
+    } else {
+      EXPECT_TRUE(::shoal::testing::Soon([&] { return ended.load(); }));
+    }
     return absl::OkStatus();
   };
   SHOAL_ASSERT_OK(head().Order(IdOf(1), wire::RUN_OFFLINE, 1));
@@ -293,7 +279,7 @@ TEST_F(ControlTest, AnEndOvertakesSteps) {
   for (const absl::Status& ticked : Tick()) SHOAL_ASSERT_OK(ticked);
   head().End(IdOf(1));
   for (const absl::Status& ticked : Tick()) SHOAL_ASSERT_OK(ticked);
-  ended.Wait();
+  EXPECT_TRUE(::shoal::testing::Soon([&] { return ended.load(); }));
   std::thread stop([&] { head().Stop(); });
   const auto all_ended = [&] {
     const MutexLock lock(mutex_);

@@ -11,6 +11,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/roster/testing/parties.h"
 #include "src/server/testing/deployment.h"
+#include "src/table/testing/signed_table.h"
 
 namespace shoal::shoald {
 namespace {
@@ -83,23 +84,15 @@ struct TestTable {
     next = Make(records, 2);
   }
   std::shared_ptr<const table::Table> Make(const table::RecordSet& records, uint64_t epoch) {
-    const auto content = table::BuildHashed(records,
-                                            {.name = "words",
-                                             .deployment = "test",
-                                             .epoch = epoch,
-                                             .created_s = roster::testing::kNowS - 100,
-                                             .expires_s = roster::testing::kNowS + 1000,
-                                             .row_bytes = 2048},
-                                            random);
-    SHOAL_CHECK(content.ok());
-    std::vector<table::TableShare> shares;
-    for (uint32_t j = 1; j <= 3; ++j) {
-      shares.push_back(*table::SignTable(*content, nullptr, roster, parties.keys(j).bls(), pool));
-    }
-    auto made =
-        table::AggregateTable(*content, roster, shares, roster::testing::kNowS, random, pool);
-    SHOAL_CHECK(made.ok());
-    return std::make_shared<const table::Table>(*std::move(made));
+    return std::make_shared<const table::Table>(table::testing::MakeTable(
+        records,
+        {.name = "words",
+         .deployment = "test",
+         .epoch = epoch,
+         .created_s = roster::testing::kNowS - 100,
+         .expires_s = roster::testing::kNowS + 1000,
+         .row_bytes = 2048},
+        table::testing::Layout::kHashed, parties, roster, roster::testing::kNowS, random, pool));
   }
   shoal::testing::TestRandom random;
   ThreadPool pool;

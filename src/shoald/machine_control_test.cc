@@ -7,7 +7,6 @@
 #include <chrono>
 #include <functional>
 #include <future>
-#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -27,8 +26,8 @@
 #include "src/cli/exit_code.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
+#include "src/machines/testing/round_clusters.h"
 #include "src/machines/transport.h"
-#include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/testing/parties.h"
 #include "src/round/header.h"
@@ -44,6 +43,7 @@ namespace {
 
 using machines::Machines;
 using machines::testing::LocalCluster;
+using machines::testing::RoundClusters;
 using server::Party;
 using ::shoal::testing::Soon;
 using ::shoal::testing::StatusIs;
@@ -76,21 +76,16 @@ class Job {
       : count_(count),
         heard_within_(heard_within),
         table_({.parties = 2, .rows = 6}),
-        keys_(2, table_.random()),
-        control_(count) {
-    wire::Roster& draft = keys_.draft();
-    *draft.mutable_noise() = roster::NoiseToWire(server::testing::DeploymentOptions().noise);
-    draft.mutable_parties(0)->set_machines(count);
-    for (uint32_t rank = 1; rank < count; ++rank) {
-      draft.mutable_parties(0)->add_other_machines()->set_client_address(
-          absl::StrCat("127.0.1.1:", rank));
-    }
+        keys_({count, 1}, table_.random()),
+        control_(count),
+        rounds_(count) {
+    *keys_.draft().mutable_noise() =
+        roster::NoiseToWire(server::testing::DeploymentOptions().noise);
     roster_ = keys_.roster(clock_.NowSeconds());
     backend_journal_ = std::make_unique<server::testing::MemoryJournal>(&backend_disk_);
-    backend_ =
-        *Party::Create({.number = PartyNumber(2), .roster = *roster_, .table = table_.Epoch(1, 2)},
-                       keys_.keys(2).bls(), backend_journal_.get(), &backend_random_, &clock_,
-                       {.pool = &pool_, .spools = &spools_});
+    backend_ = *Party::Create(
+        {.number = PartyNumber(2), .roster = *roster_, .table = table_.Epoch(1, 2)}, keys_.key(2),
+        backend_journal_.get(), &backend_random_, &clock_, {.pool = &pool_, .spools = &spools_});
     backend_node_ = std::make_unique<server::ChainNode>(backend_.get(), nullptr);
     for (uint32_t rank = 0; rank < count; ++rank) {
       machines_.push_back(std::make_unique<Machine>(rank));
@@ -144,18 +139,6 @@ class Job {
   std::optional<AllSteps> steps;
 
  private:
-  struct Joined {
-    std::shared_ptr<LocalCluster> cluster;
-    LocalCluster::Joined link;
-    TestRandom random;
-    Machines machines;
-    Joined(std::shared_ptr<LocalCluster> of, uint32_t rank, const Digest& id)
-        : cluster(std::move(of)),
-          link(cluster->Join(rank)),
-          random(rank + 77),
-          machines(link.transport.get(), machines::RoundKey(Bytes(32, 9), id, {}), link.clock,
-                   &random, cluster->options()) {}
-  };
   struct Machine {
     explicit Machine(uint32_t rank) : random(rank + 1), control_random(rank + 101) {}
     TestRandom random, control_random;
@@ -182,12 +165,7 @@ class Job {
         .join = [this, rank](uint32_t,
                              const Digest& id) -> absl::StatusOr<std::shared_ptr<Machines>> {
           if (rank == refuses) return absl::ResourceExhaustedError("this machine has no room");
-          const MutexLock lock(mutex_);
-          std::shared_ptr<LocalCluster>& cluster = rounds_[id];
-          if (cluster == nullptr) cluster = std::make_shared<LocalCluster>(count_);
-          auto joined = std::make_shared<Joined>(cluster, rank, id);
-          Machines* const machines = &joined->machines;
-          return std::shared_ptr<Machines>(std::move(joined), machines);
+          return rounds_.Join(rank, id);
         }};
     if (rank == 0) {
       options.machines.opened = [&self](const server::RoundOpening& opening) {
@@ -198,7 +176,7 @@ class Job {
     }
     const server::Resources resources{.pool = &pool_, .spools = &spools_};
     self.party = rank == 0
-                     ? *Party::Create(std::move(options), keys_.keys(1).bls(), self.journal.get(),
+                     ? *Party::Create(std::move(options), keys_.key(1), self.journal.get(),
                                       &self.random, &clock_, resources)
                      : *Party::CreateOther(std::move(options), &self.random, &clock_, resources);
     self.node = std::make_unique<server::ChainNode>(self.party.get(), backend_node_.get());
@@ -206,9 +184,9 @@ class Job {
                                               resources, {.rank = rank, .count = count_});
     self.own.emplace(self.frontend.get(), self.node.get());
     self.link = control_.Join(rank);
-    self.control_machines = std::make_unique<Machines>(
-        self.link.transport.get(), machines::RoundKey(Bytes(32, 9), {}, {}), self.link.clock,
-        &self.control_random, control_.options());
+    self.control_machines =
+        std::make_unique<Machines>(self.link.transport.get(), RoundClusters::Key({}),
+                                   self.link.clock, &self.control_random, control_.options());
     self.control = std::make_unique<MachineControl>(
         self.control_machines.get(), MachineControl::Options{.party = self.party.get(),
                                                              .clock = &clock_,
@@ -233,8 +211,7 @@ class Job {
   std::unique_ptr<Party> backend_;
   std::unique_ptr<server::ChainNode> backend_node_;
   LocalCluster control_;
-  Mutex mutex_;
-  std::map<Digest, std::shared_ptr<LocalCluster>> rounds_ ABSL_GUARDED_BY(mutex_);
+  RoundClusters rounds_;
   std::vector<std::unique_ptr<Machine>> machines_;
   bool stopped_ = false;
 

@@ -459,39 +459,21 @@ wire::ListPart OneOf(uint32_t senders, uint32_t from, uint64_t attempt, uint64_t
   return part;
 }
 
-class Event {
- public:
-  void Set() {
-    const MutexLock lock(mutex_);
-    set_ = true;
-    changed_.NotifyAll();
-  }
-  void Wait() {
-    const MutexLock lock(mutex_);
-    while (!set_) changed_.Wait(mutex_);
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool set_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
 // The first sender's answers are ready, nobody has taken them, and the try ends.
 TEST(PartStagesTest, AnswersThatNobodyTookEndWithTheirTry) {
   constexpr uint32_t kSenders = 3;
   OneReceiver receiver(kSenders);
-  Event waits, answered, ended;
+  std::atomic<bool> waits = false, answered = false, ended = false;
   thread_local int asks;  // of `open`, by this thread
   thread_local bool first, runs;
   receiver.open = [&] {
     ++asks;
     // Once to find the try, and then before each look at the answers.
     if (first && asks > 1) {
-      waits.Set();
-      ended.Wait();
+      waits = true;
+      EXPECT_TRUE(Soon([&] { return ended.load(); }));
     }
-    if (runs) answered.Set();
+    if (runs) answered = true;
     return absl::OkStatus();
   };
   receiver.online = [&] {
@@ -504,14 +486,14 @@ TEST(PartStagesTest, AnswersThatNobodyTookEndWithTheirTry) {
     first = true;
     return receiver.Online(OneOf(kSenders, 0, 1));
   }));
-  waits.Wait();
+  EXPECT_TRUE(Soon([&] { return waits.load(); }));
   for (uint32_t from = 1; from < kSenders; ++from) {
     calls.push_back(std::async(std::launch::async,
                                [&, from] { return receiver.Online(OneOf(kSenders, from, 1)); }));
   }
-  answered.Wait();
+  EXPECT_TRUE(Soon([&] { return answered.load(); }));
   receiver.stages().CancelAll();
-  ended.Set();
+  ended = true;
   for (auto& call : calls) {
     EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled, "is ending"));
   }
@@ -556,11 +538,11 @@ TEST(PartStagesTest, TriesThatWereReplacedReserveNothing) {
 
 TEST(PartStagesTest, ATryAtWorkIsNotReplaced) {
   OneReceiver receiver(2);
-  Event has_list, goes_on;
+  std::atomic<bool> has_list = false, goes_on = false;
   receiver.offline = [&](ByteSource& onions) -> absl::Status {
     SHOAL_RETURN_IF_ERROR(ReadAll(onions).status());
-    has_list.Set();
-    goes_on.Wait();
+    has_list = true;
+    EXPECT_TRUE(Soon([&] { return goes_on.load(); }));
     return absl::OkStatus();
   };
   std::vector<std::unique_ptr<PartStages::OfflinePart>> parts;
@@ -569,10 +551,10 @@ TEST(PartStagesTest, ATryAtWorkIsNotReplaced) {
     SHOAL_ASSERT_OK(part->Take(Bytes(kOnion)));
     parts.push_back(std::move(part));
   }
-  has_list.Wait();
+  EXPECT_TRUE(Soon([&] { return has_list.load(); }));
   EXPECT_THAT(receiver.Offline(OneOf(2, 0, 2)).status(),
               StatusIs(absl::StatusCode::kUnavailable, "still at work"));
-  goes_on.Set();
+  goes_on = true;
   for (const auto& part : parts) SHOAL_EXPECT_OK(part->Wait());
   SHOAL_EXPECT_OK(receiver.Offline(OneOf(2, 0, 2)).status());
 }
@@ -582,11 +564,13 @@ TEST(PartStagesTest, ATryAtWorkIsNotReplaced) {
 TEST(PartStagesTest, ATryThatWaitsForItsPartysOtherMachinesIsReplaced) {
   OneReceiver receiver(1);
   receiver.at_work = false;
-  Event goes_on;
+  std::atomic<bool> goes_on = false;
   std::atomic<int> stages = 0;
   receiver.offline = [&](ByteSource& onions) -> absl::Status {
     SHOAL_RETURN_IF_ERROR(ReadAll(onions).status());
-    if (++stages == 1) goes_on.Wait();
+    if (++stages == 1) {
+      EXPECT_TRUE(Soon([&] { return goes_on.load(); }));
+    }
     return absl::OkStatus();
   };
   std::vector<std::unique_ptr<PartStages::OfflinePart>> parts;
@@ -599,19 +583,21 @@ TEST(PartStagesTest, ATryThatWaitsForItsPartysOtherMachinesIsReplaced) {
     parts.push_back(std::move(part));
   }
   SHOAL_EXPECT_OK(parts[1]->Wait());
-  goes_on.Set();
+  goes_on = true;
   parts.clear();
 
   stages = 0;
-  Event again;
+  std::atomic<bool> again = false;
   receiver.online = [&]() -> absl::StatusOr<std::unique_ptr<ByteSource>> {
-    if (++stages == 1) again.Wait();
+    if (++stages == 1) {
+      EXPECT_TRUE(Soon([&] { return again.load(); }));
+    }
     return std::make_unique<BytesSource>(Bytes(kAnswer));
   };
   auto first = std::async(std::launch::async, [&] { return receiver.Online(OneOf(1, 0, 1)); });
   EXPECT_TRUE(Soon([&] { return stages > 0; }));
   SHOAL_EXPECT_OK(receiver.Online(OneOf(1, 0, 2)));
-  again.Set();
+  again = true;
   EXPECT_THAT(first.get(), StatusIs(absl::StatusCode::kAborted, "a later try"));
 }
 
@@ -628,20 +614,20 @@ TEST(PartStagesTest, OfflineStagesAreCounted) {
 
 TEST(PartStagesTest, ALaterOnlineTryWaitsForTheStageAndNotForItsAnswers) {
   OneReceiver receiver(1);
-  Event at_work, goes_on;
+  std::atomic<bool> at_work = false, goes_on = false;
   int runs = 0;
   receiver.online = [&]() -> absl::StatusOr<std::unique_ptr<ByteSource>> {
     if (++runs == 1) {
-      at_work.Set();
-      goes_on.Wait();
+      at_work = true;
+      EXPECT_TRUE(Soon([&] { return goes_on.load(); }));
     }
     return std::make_unique<BytesSource>(Bytes(kAnswer));  // record 0 has a query
   };
   auto first = std::async(std::launch::async, [&] { return receiver.Online(OneOf(1, 0, 1)); });
-  at_work.Wait();
+  EXPECT_TRUE(Soon([&] { return at_work.load(); }));
   EXPECT_THAT(receiver.Online(OneOf(1, 0, 2)),
               StatusIs(absl::StatusCode::kUnavailable, "still at work"));
-  goes_on.Set();
+  goes_on = true;
   SHOAL_EXPECT_OK(first.get());
   // Once answers go out, the stage may be tried again.
   SHOAL_EXPECT_OK(receiver.Online(OneOf(1, 0, 3)));

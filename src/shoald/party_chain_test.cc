@@ -20,6 +20,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
+#include "src/machines/testing/round_clusters.h"
 #include "src/net/server.h"
 #include "src/net/testing/test_identity.h"
 #include "src/parallel/mutex.h"
@@ -45,6 +46,7 @@ namespace {
 
 using machines::Machines;
 using machines::testing::LocalCluster;
+using machines::testing::RoundClusters;
 using net::testing::TestIdentity;
 using server::Mine;
 using server::Party;
@@ -193,18 +195,9 @@ class Tap final : public server::Link {
 class Chain {
  public:
   explicit Chain(std::vector<uint32_t> counts)
-      : table_({.rows = kRows}), keys_(static_cast<uint32_t>(counts.size()), table_.random()) {
-    wire::Roster& draft = keys_.draft();
-    *draft.mutable_noise() = roster::NoiseToWire(server::testing::DeploymentOptions().noise);
-    for (size_t j = 0; j < counts.size(); ++j) {
-      wire::Party& party = *draft.mutable_parties(static_cast<int>(j));
-      party.set_machines(counts[j]);
-      for (uint32_t rank = 1; rank < counts[j]; ++rank) {
-        const std::string address = absl::StrCat("127.0.1.", j + 1, ":", rank);
-        wire::Machine& machine = *party.add_other_machines();
-        j == 0 ? machine.set_client_address(address) : machine.set_peer_address(address);
-      }
-    }
+      : table_({.rows = kRows}), keys_(counts, table_.random()) {
+    *keys_.draft().mutable_noise() =
+        roster::NoiseToWire(server::testing::DeploymentOptions().noise);
     roster_ = keys_.roster(clock_.now_s);
     for (uint32_t number = 1; number <= counts.size(); ++number) {
       parties_.push_back(std::make_unique<PartyOfMachines>());
@@ -248,29 +241,13 @@ class Chain {
     std::unique_ptr<net::Server> server;
     Sent sent;
   };
-  // What keeps a round's machines.
-  struct Joined {
-    std::shared_ptr<LocalCluster> cluster;
-    LocalCluster::Joined link;
-    TestRandom random;
-    Machines machines;
-    Joined(std::shared_ptr<LocalCluster> c, uint32_t rank, const Digest& id)
-        : cluster(std::move(c)),
-          link(cluster->Join(rank)),
-          random(rank + 77),
-          machines(link.transport.get(), machines::RoundKey(Bytes(32, 9), id, {}), link.clock,
-                   &random, cluster->options()) {}
-  };
   struct PartyOfMachines {
     uint32_t count = 1;
     std::unique_ptr<TestIdentity> identity;
     server::testing::Disk disk;
     std::unique_ptr<server::testing::MemoryJournal> journal;
     std::unique_ptr<LocalCluster> control_cluster;
-    Mutex mutex;
-    std::map<Digest, std::shared_ptr<LocalCluster>> clusters ABSL_GUARDED_BY(mutex);
-    // Called once for every round's cluster.
-    std::function<void(LocalCluster&)> on_cluster;
+    std::unique_ptr<RoundClusters> rounds;
     std::function<bool(Call, uint32_t rank)> breaks;
     std::vector<std::unique_ptr<MachineOfParty>> machines;
   };
@@ -587,6 +564,7 @@ class Chain {
   void Start(uint32_t number) {
     PartyOfMachines& own = party(number);
     own.journal = std::make_unique<server::testing::MemoryJournal>(&own.disk);
+    own.rounds = std::make_unique<RoundClusters>(own.count);
     if (own.count > 1) own.control_cluster = std::make_unique<LocalCluster>(own.count);
     for (uint32_t rank = 0; rank < own.count; ++rank) {
       own.machines.push_back(std::make_unique<MachineOfParty>(number + 100 * rank));
@@ -605,22 +583,7 @@ class Chain {
       options.machines = {
           .rank = rank,
           .count = own.count,
-          .join = [&own, rank](uint32_t,
-                               const Digest& id) -> absl::StatusOr<std::shared_ptr<Machines>> {
-            std::shared_ptr<LocalCluster> cluster;
-            {
-              const MutexLock lock(own.mutex);
-              std::shared_ptr<LocalCluster>& known = own.clusters[id];
-              if (known == nullptr) {
-                known = std::make_shared<LocalCluster>(own.count);
-                if (own.on_cluster) own.on_cluster(*known);
-              }
-              cluster = known;
-            }
-            auto joined = std::make_shared<Joined>(cluster, rank, id);
-            Machines* const machines = &joined->machines;
-            return std::shared_ptr<Machines>(std::move(joined), machines);
-          },
+          .join = [&own, rank](uint32_t, const Digest& id) { return own.rounds->Join(rank, id); },
           .opened = [&self](const server::RoundOpening& opening) { self.control->Opened(opening); },
           .ended =
               [&self](const Digest& id) {
@@ -629,16 +592,16 @@ class Chain {
     }
     const server::Resources resources{.pool = &pool_, .spools = &spools_};
     auto party = rank == 0
-                     ? Party::Create(std::move(options), keys_.keys(number).bls(),
-                                     own.journal.get(), &self.random, &clock_, resources)
+                     ? Party::Create(std::move(options), keys_.key(number), own.journal.get(),
+                                     &self.random, &clock_, resources)
                      : Party::CreateOther(std::move(options), &self.random, &clock_, resources);
     SHOAL_CHECK(party.ok());
     self.party = *std::move(party);
     if (own.count > 1) {
       self.control_link = own.control_cluster->Join(rank);
       self.control_machines = std::make_unique<Machines>(
-          self.control_link.transport.get(), machines::RoundKey(Bytes(32, 9), {}, {}),
-          self.control_link.clock, &self.control_random, own.control_cluster->options());
+          self.control_link.transport.get(), RoundClusters::Key({}), self.control_link.clock,
+          &self.control_random, own.control_cluster->options());
       self.control = std::make_unique<MachineControl>(
           self.control_machines.get(),
           MachineControl::Options{.party = self.party.get(), .clock = &clock_, .period = 10ms});
@@ -835,7 +798,9 @@ TEST(PartyChainTest, AFaultBetweenMachinesEndsTheRoundAtAllOfThem) {
   for (const Fault fault : {Fault::kCorrupt, Fault::kAbort}) {
     for (const uint64_t chunk : {0, 2, 4, 6, 9, 12, 16, 20, 25, 30}) {
       Chain chain({3, 1});
-      chain.party(1).on_cluster = [&](LocalCluster& cluster) { cluster.Break(fault, 1, 2, chunk); };
+      chain.party(1).rounds->on_cluster = [&](LocalCluster& cluster) {
+        cluster.Break(fault, 1, 2, chunk);
+      };
       SHOAL_ASSERT_OK(chain.Announce());
       chain.Submit(kSlots);
       std::vector<absl::Status> done = chain.Offline(1);

@@ -49,6 +49,7 @@
 #include "src/shoald/pir_service.h"
 #include "src/storage/file.h"
 #include "src/table/table.h"
+#include "src/table/testing/signed_table.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::sim {
@@ -56,6 +57,7 @@ namespace {
 
 using client::Lookup;
 using roster::testing::kNowS;
+using table::testing::Layout;
 using testing::StatusIs;
 using wire::Frame;
 using wire::FrameType;
@@ -96,18 +98,11 @@ class World {
     options.row_bytes = row_bytes;
     const auto later = epochs_.lower_bound(epoch);
     if (later != epochs_.begin()) options.previous = &std::prev(later)->second;
-    const auto content = dense ? table::BuildDense(set, options, random_)
-                               : table::BuildHashed(set, options, random_);
-    SHOAL_CHECK(content.ok());
-    std::vector<table::TableShare> shares;
-    for (uint32_t party = 1; party <= 3; ++party) {
-      shares.push_back(*table::SignTable(*content, options.previous, *roster_,
-                                         parties_.keys(party).bls(), pool_));
-    }
-    auto table = table::AggregateTable(*content, *roster_, shares, kNowS, random_, pool_);
-    SHOAL_CHECK(table.ok());
+    auto table = std::make_shared<const table::Table>(
+        table::testing::MakeTable(set, options, dense ? Layout::kDense : Layout::kHashed, parties_,
+                                  *roster_, kNowS, random_, pool_));
     epochs_.insert_or_assign(epoch, table->AsPrevious());
-    return std::make_shared<const table::Table>(*std::move(table));
+    return table;
   }
 
   // The table with setups that all parties signed, after that of the last epoch before, if any was
@@ -1818,57 +1813,27 @@ TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
 }
 
 // An engine of which one role takes its time.
-class SlowOnline final : public pir::Engine {
+class SlowOnline final : public EngineAround {
  public:
   static constexpr auto kTakes = std::chrono::milliseconds(20);
 
-  absl::string_view name() const override { return inner_.name(); }
-  std::span<const pir::Role> roles() const override { return inner_.roles(); }
-  bool keeps_state() const override { return inner_.keeps_state(); }
-  absl::StatusOr<wire::PirSetup> ShapeOf(const pir::Content& content,
-                                         const pir::ServerOptions& options) const override {
-    return inner_.ShapeOf(content, options);
-  }
-  absl::StatusOr<pir::Sizes> SizesOfShape(const wire::PirSetup& shape) const override {
-    return inner_.SizesOfShape(shape);
-  }
-  pir::Work WorkOf(const wire::PirSetup& shape, double together) const override {
-    return inner_.WorkOf(shape, together);
-  }
+  SlowOnline() : EngineAround(pir::testing::XorEngine()) {}
   absl::StatusOr<std::unique_ptr<pir::Server>> CreateServer(
       const pir::Content& content, pir::ServerOptions options) const override {
-    return std::make_unique<SlowServer>(*inner_.CreateServer(content, std::move(options)));
-  }
-  absl::StatusOr<std::unique_ptr<pir::Session>> OpenSession(
-      std::span<const wire::PirSetup> setups, const pir::SessionOptions& options) const override {
-    return inner_.OpenSession(setups, options);
+    SHOAL_ASSIGN_OR_RETURN(auto server, EngineAround::CreateServer(content, std::move(options)));
+    return std::make_unique<SlowServer>(std::move(server));
   }
 
  private:
-  class SlowServer final : public pir::Server {
+  class SlowServer final : public ServerAround {
    public:
-    explicit SlowServer(std::unique_ptr<pir::Server> inner) : inner_(std::move(inner)) {}
-    const wire::PirSetup& setup() const override { return inner_->setup(); }
-    uint64_t max_request_bytes() const override { return inner_->max_request_bytes(); }
+    using ServerAround::ServerAround;
     std::vector<absl::StatusOr<Bytes>> Answer(
         pir::Role role, std::span<const pir::RequestView> requests) const override {
       if (role == pir::Role::kOnline) std::this_thread::sleep_for(kTakes * requests.size());
-      return inner_->Answer(role, requests);
+      return ServerAround::Answer(role, requests);
     }
-    absl::StatusOr<double> RefreshShare(const pir::Content& content,
-                                        std::span<const uint64_t> changed) const override {
-      return inner_->RefreshShare(content, changed);
-    }
-    absl::StatusOr<std::optional<pir::Delta>> Refresh(const pir::Content& content,
-                                                      std::span<const uint64_t> changed) override {
-      return inner_->Refresh(content, changed);
-    }
-
-   private:
-    const std::unique_ptr<pir::Server> inner_;
   };
-
-  const pir::Engine& inner_ = pir::testing::XorEngine();
 };
 
 // What quick requests took says nothing of slow ones, which wait behind them.

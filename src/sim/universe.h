@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "src/base/testing/test_random.h"
 #include "src/roster/roster.h"
+#include "src/roster/testing/parties.h"
 #include "src/server/party.h"
 #include "src/signature/bls.h"
 #include "src/table/table.h"
@@ -26,13 +28,13 @@ class Universe {
   // With `terms` rounds may have terms, and there are more epochs.
   explicit Universe(const std::vector<uint32_t>& machines, bool terms = false);
 
-  uint32_t parties() const { return static_cast<uint32_t>(keys_.size()); }
+  uint32_t parties() const { return parties_.size(); }
   const roster::Roster& roster() const { return *roster_; }
   const wire::SignedRoster& signed_roster() const { return signed_roster_; }
   // Of the frontend, by its address in the roster.
   uint32_t FrontendMachine(const std::string& client_address) const;
   const roster::PinnedParties& pins() const { return *pins_; }
-  const signature::SecretKey& key(uint32_t party) const { return keys_[party - 1]; }
+  const signature::SecretKey& key(uint32_t party) const { return parties_.key(party); }
   // Epochs are numbered from 1.
   uint64_t epochs() const { return tables_.size(); }
   std::shared_ptr<const table::Table> table(uint64_t epoch) const { return tables_[epoch - 1]; }
@@ -49,7 +51,8 @@ class Universe {
 
  private:
   const bool has_terms_;
-  std::vector<signature::SecretKey> keys_;
+  ::shoal::testing::TestRandom random_;
+  roster::testing::Parties parties_;
   wire::SignedRoster signed_roster_;
   std::optional<roster::PinnedParties> pins_;
   std::optional<roster::Roster> roster_;

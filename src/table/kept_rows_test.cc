@@ -16,6 +16,7 @@
 #include "src/table/refresh.h"
 #include "src/table/row.h"
 #include "src/table/table.h"
+#include "src/table/testing/signed_table.h"
 
 namespace shoal::table {
 namespace {
@@ -371,14 +372,11 @@ TEST_F(KeptRows, AreSignedAndServed) {
     options.previous = previous.has_value() ? &*previous : nullptr;
     options.keep_rows = epoch > 1;
     SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, Build(values, options));
-    std::vector<TableShare> shares;
-    for (uint32_t party = 1; party <= 2; ++party) {
-      SHOAL_ASSERT_OK_AND_ASSIGN(TableShare share, SignTable(table, options.previous, roster,
-                                                             parties.keys(party).bls(), pool));
-      shares.push_back(std::move(share));
-    }
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Table signed_table,
-                               AggregateTable(table, roster, shares, kNowS, random_, pool));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const Table signed_table,
+        AggregateTable(table, roster,
+                       testing::SharesOf(table, options.previous, parties, roster, pool), kNowS,
+                       random_, pool));
     EXPECT_EQ(ExpectNoneAbsent(table, values).empty(), epoch == 1);
     for (uint64_t row = 0; row < table.rows(); ++row) {
       Bytes answer(signed_table.answer_bytes());

@@ -14,6 +14,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/roster/testing/parties.h"
 #include "src/storage/file.h"
+#include "src/table/testing/signed_table.h"
 
 namespace shoal::table {
 namespace {
@@ -70,12 +71,8 @@ struct Signed {
         pool(2),
         parties(parties_count, random),
         roster(parties.roster()),
-        unsigned_table(*BuildHashed(Words(words), Options(256), random)) {
-    for (uint32_t number = 1; number <= parties.size(); ++number) {
-      shares.push_back(
-          *SignTable(unsigned_table, nullptr, roster, parties.keys(number).bls(), pool));
-    }
-  }
+        unsigned_table(*BuildHashed(Words(words), Options(256), random)),
+        shares(testing::SharesOf(unsigned_table, nullptr, parties, roster, pool)) {}
   absl::StatusOr<Table> Aggregate() {
     return AggregateTable(unsigned_table, roster, shares, kNowS, random, pool);
   }
@@ -574,11 +571,7 @@ class Epochs : public ::testing::Test {
     return *std::move(table);
   }
   std::vector<TableShare> Share(const UnsignedTable& table, const PreviousEpoch* previous) {
-    std::vector<TableShare> shares;
-    for (uint32_t party = 1; party <= 3; ++party) {
-      shares.push_back(*SignTable(table, previous, roster_, parties_.keys(party).bls(), pool_));
-    }
-    return shares;
+    return testing::SharesOf(table, previous, parties_, roster_, pool_);
   }
   Table Sign(const UnsignedTable& table, const PreviousEpoch* previous) {
     absl::StatusOr<Table> out =

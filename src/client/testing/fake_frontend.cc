@@ -14,14 +14,23 @@
 #include "src/round/refresh.h"
 #include "src/sharing/sharing.h"
 #include "src/table/records.h"
+#include "src/table/testing/signed_table.h"
 
 namespace shoal::client::testing {
 namespace {
+
+using table::testing::Layout;
 
 Digest ToDigest(const std::string& bytes) {
   Digest digest = {};
   std::copy_n(bytes.begin(), std::min(bytes.size(), digest.size()), digest.begin());
   return digest;
+}
+
+std::vector<uint32_t> MachinesOf(const FakeOptions& options) {
+  std::vector<uint32_t> machines(options.parties, 1);
+  machines[0] = options.machines;
+  return machines;
 }
 
 }  // namespace
@@ -32,9 +41,10 @@ std::string FakeFrontend::Value(size_t i, uint64_t epoch) {
                     : absl::StrCat("value ", epoch, " of key-", i);
 }
 
-FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(options.seed) {
+FakeFrontend::FakeFrontend(FakeOptions options)
+    : options_(options), random_(options.seed), parties_(MachinesOf(options), random_) {
   clock_.now_s = options_.now_s;
-  wire::Roster roster;
+  wire::Roster& roster = parties_.draft();
   roster.set_deployment("fake");
   roster.set_epoch(options_.roster_epoch);
   *roster.mutable_noise() = roster::NoiseToWire({.mechanism = noise::Mechanism::kGeometric,
@@ -57,73 +67,39 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
   roster.set_expires_s(clock_.now_s + 1'000'000);
   roster.set_clock_tolerance_s(60);
   roster.set_max_slots(1 << 16);
-  roster.set_onion_suite(std::string(roster::kOnionSuite));
-  for (uint32_t number = 1; number <= options_.parties; ++number) {
-    keys_.push_back(signature::SecretKey::Generate(random_));
-    wire::Party& party = *roster.add_parties();
-    party.set_number(number);
-    party.set_name(absl::StrCat("party-", number));
-    if (number > 1) party.set_peer_address(absl::StrCat("127.0.0.1:", 7000 + number));
-    if (number == 1) party.set_client_address("127.0.0.1:7000");
-    party.set_bls_public_key(ToString(keys_.back().public_key().bytes()));
-    party.set_proof_of_possession(ToString(keys_.back().ProvePossession().bytes()));
-    Digest certificate;
-    random_.Fill(certificate);
-    if (number == 1 && options_.certificate_sha256) certificate = *options_.certificate_sha256;
-    party.set_tls_certificate_sha256(ToString(certificate));
-    party.set_machines(number == 1 ? options_.machines : 1);
-    for (uint32_t i = 1; i < party.machines(); ++i) {
-      party.add_other_machines()->set_client_address(absl::StrCat("127.0.0.1:", 7099 + i));
-    }
+  wire::Party& first = *roster.mutable_parties(0);
+  first.set_client_address("127.0.0.1:7000");
+  if (options_.certificate_sha256) {
+    first.set_tls_certificate_sha256(ToString(*options_.certificate_sha256));
   }
   if (options_.refreshes > 0) {
     roster.mutable_term_limit()->set_days(30);
     roster.mutable_term_limit()->set_refreshes(options_.refreshes);
   }
-  auto pins = roster::PinnedParties::Create(*roster::PinsOf(roster));
-  SHOAL_CHECK(pins.ok());
-  pins_ = *std::move(pins);
-  ServeRoster(roster);
+  pins_ = parties_.pinned();
+  ServeRoster();
   MakeTable(options_.records, options_.table_epoch);
 }
 
-void FakeFrontend::ServeRoster(const wire::Roster& roster) {
-  std::vector<wire::RosterShare> shares;
-  for (const signature::SecretKey& key : keys_) {
-    auto share = roster::SignRoster(roster, key);
-    SHOAL_CHECK(share.ok());
-    shares.push_back(*std::move(share));
-  }
-  auto signed_roster = roster::AggregateRoster(roster, shares);
-  SHOAL_CHECK(signed_roster.ok());
-  *signed_roster->mutable_renewals() = deployment.roster().renewals();
-  auto verified = roster::Roster::Verify(*signed_roster, *pins_, clock_.now_s);
+void FakeFrontend::ServeRoster() {
+  *deployment.mutable_roster() = parties_.Signed();
+  auto verified = roster::Roster::Verify(deployment.roster(), *pins_, clock_.now_s);
   SHOAL_CHECK(verified.ok());
   roster_ = *std::move(verified);
-  *deployment.mutable_roster() = *std::move(signed_roster);
 }
 
 void FakeFrontend::RenewKey(uint32_t number) {
-  wire::Roster roster = deployment.roster().roster();
-  signature::SecretKey key = signature::SecretKey::Generate(random_);
-  *deployment.mutable_roster()->add_renewals() =
-      roster::SignRenewal(keys_[number - 1], key.public_key());
-  wire::Party& party = *roster.mutable_parties(static_cast<int>(number) - 1);
-  party.set_bls_public_key(ToString(key.public_key().bytes()));
-  party.set_proof_of_possession(ToString(key.ProvePossession().bytes()));
-  keys_[number - 1] = std::move(key);
-  roster.set_epoch(roster.epoch() + 1);
-  ServeRoster(roster);
+  parties_.Renew(number, random_);
+  ServeRoster();
   const uint64_t epoch = table_->manifest().epoch() + 1;
   table_.reset();
   MakeTable(options_.records, epoch);
 }
 
 void FakeFrontend::NextRoster(const std::function<void(wire::Roster&)>& change) {
-  wire::Roster roster = deployment.roster().roster();
-  roster.set_epoch(roster.epoch() + 1);
-  change(roster);
-  ServeRoster(roster);
+  parties_.draft().set_epoch(parties_.draft().epoch() + 1);
+  change(parties_.draft());
+  ServeRoster();
 }
 
 void FakeFrontend::RenewCertificate() {
@@ -164,42 +140,28 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
   table_options.row_bytes = options_.row_bytes;
   table_options.keep_rows = keep_rows;
   if (options_.refreshes > 0 && !keep_rows) table_options.room_percent = 50;
-  auto content = options_.dense ? table::BuildDense(records, table_options, random_)
-                                : table::BuildHashed(records, table_options, random_);
-  SHOAL_CHECK(content.ok());
-  std::vector<table::TableShare> table_shares;
-  for (const signature::SecretKey& key : keys_) {
-    auto share = table::SignTable(*content, table_options.previous, *roster_, key, pool_);
-    SHOAL_CHECK(share.ok());
-    table_shares.push_back(*std::move(share));
-  }
-  auto signed_table =
-      table::AggregateTable(*content, *roster_, table_shares, clock_.now_s, random_, pool_);
-  SHOAL_CHECK(signed_table.ok());
-  table_ = std::make_shared<const table::Table>(*std::move(signed_table));
+  table_ = std::make_shared<const table::Table>(table::testing::MakeTable(
+      records, table_options, options_.dense ? Layout::kDense : Layout::kHashed, parties_, *roster_,
+      clock_.now_s, random_, pool_));
   epochs_.push_back(table_);
   *deployment.mutable_manifest() = table_->manifest().wire();
 }
 
-Bytes FakeFrontend::SignatureOfAll(const Digest& digest) const {
-  std::vector<signature::Signature> signatures;
-  for (const signature::SecretKey& key : keys_) signatures.push_back(key.Sign(digest));
-  const auto aggregate = signature::AggregateSignatures(signatures);
-  SHOAL_CHECK(aggregate.ok());
-  return ToBytes(aggregate->bytes());
+std::string FakeFrontend::SignatureOfAll(const Digest& digest) const {
+  return ToString(parties_.SignByAll(digest).bytes());
 }
 
 wire::SignedHeader FakeFrontend::Sign(const wire::RoundHeader& header) const {
   wire::SignedHeader out;
   *out.mutable_header() = header;
-  out.set_signature(ToString(SignatureOfAll(round::RoundId(header))));
+  out.set_signature(SignatureOfAll(round::RoundId(header)));
   return out;
 }
 
 wire::SignedManifest FakeFrontend::Sign(const wire::Manifest& manifest) const {
   wire::SignedManifest out;
   *out.mutable_manifest() = manifest;
-  out.set_signature(ToString(SignatureOfAll(table::ManifestDigest(manifest))));
+  out.set_signature(SignatureOfAll(table::ManifestDigest(manifest)));
   return out;
 }
 
@@ -530,7 +492,7 @@ void FakeFrontend::Refresh(const Digest& round_id) {
   header.set_number(header.number() + 1);
   header.set_epoch(table_->manifest().epoch());
   header.set_manifest_digest(ToString(table_->manifest().digest()));
-  refresh.set_signature(ToString(SignatureOfAll(round::RefreshDigest(header))));
+  refresh.set_signature(SignatureOfAll(round::RefreshDigest(header)));
   Bytes tags(sizeof(round::RefreshTag) * options_.parties);
   random_.Fill(tags);
   round.refresh.set_tags(ToString(tags));

@@ -21,8 +21,8 @@
 #include "src/onion/hpke.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/roster.h"
+#include "src/roster/testing/parties.h"
 #include "src/round/header.h"
-#include "src/signature/bls.h"
 #include "src/table/table.h"
 
 namespace shoal::client::testing {
@@ -50,7 +50,7 @@ struct FakeOptions {
   // The time of its clock at the start.
   uint64_t now_s = 1'800'000'000;
   uint32_t max_slots = 1 << 16;
-  // Of party 1, at 127.0.0.1:7000, :7100, :7101 and so on. All of them are this object.
+  // Of party 1, at 127.0.0.1:7000, :7101, :7201 and so on. All of them are this object.
   uint32_t machines = 1;
   // Noise that protects five queries together at (1, 1e-6), instead of single ones at (1, 1e-3).
   bool protects_five = false;
@@ -182,9 +182,9 @@ class FakeFrontend final : public Transport {
     std::set<std::string> encs;
   };
   void MakeTable(size_t records, uint64_t epoch, bool keep_rows = false);
-  // Signed by all, with the renewals that the deployment has.
-  void ServeRoster(const wire::Roster& roster);
-  Bytes SignatureOfAll(const Digest& digest) const;
+  // The parties' draft, signed by all.
+  void ServeRoster();
+  std::string SignatureOfAll(const Digest& digest) const;
   // Gives a submission's onions the next slots.
   void Peel(const Digest& id, const std::string& submission, size_t onions, FakeRound& round) const;
   absl::StatusOr<FakeRound*> Find(const std::string& round_id);
@@ -202,7 +202,7 @@ class FakeFrontend final : public Transport {
   shoal::testing::TestRandom random_;
   TestClock clock_;
   ThreadPool pool_{2};
-  std::vector<signature::SecretKey> keys_;
+  roster::testing::Parties parties_;
   std::optional<roster::PinnedParties> pins_;
   std::optional<roster::Roster> roster_;
   std::shared_ptr<const table::Table> table_;
