@@ -180,7 +180,7 @@ class Terms::Outgoing : public CheckedOutput<RefreshAnswers> {
            std::shared_ptr<SealedFile> data, wire::RefreshHeader header,
            std::vector<round::RefreshTag> tags, wire::StageReport report)
       : CheckedOutput(term->id, term->arrays.positions * round::TaggedAnswerBytes(term->header),
-                      std::move(report), terms->resources_),
+                      std::move(report), terms->resources_.making_piece),
         terms_(terms),
         term_(std::move(term)),
         generation_(generation),
