@@ -15,7 +15,6 @@
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/base/status_macros.h"
-#include "src/server/round_context.h"
 #include "src/server/stage_timer.h"
 #include "src/wire/client.pb.h"
 
@@ -57,9 +56,10 @@ class CheckedOutput : public Source {
 
  protected:
   // `id`: of the round. `report`: of the stage, to which the time that pieces take is added.
+  // `making_piece`: Resources::making_piece.
   CheckedOutput(const Digest& id, uint64_t size, wire::StageReport report,
-                const Resources& resources)
-      : id_(id), size_(size), making_piece_(resources.making_piece), report_(std::move(report)) {
+                const std::function<void(const Digest&)>* making_piece)
+      : id_(id), size_(size), making_piece_(making_piece), report_(std::move(report)) {
     report_.set_bytes_out(size_);
   }
 

@@ -341,7 +341,8 @@ struct Frontend::Entry {
 std::optional<Due> Frontend::Entry::DueLocked(const RoundPlan& plan, uint64_t most_onions,
                                               uint64_t now_ms) const {
   const FrontendStage now = stage.get();
-  const auto passed = [&](uint64_t window_s) { return now_ms >= stage_since_ms + 1000 * window_s; };
+  const uint64_t since_ms = stage_since_ms;
+  const auto passed = [&](uint64_t window_s) { return now_ms >= since_ms + 1000 * window_s; };
   if (IsWorkedOn(now) || shown.next() != Shown(now)) {
     if (!passed(plan.stage_limit_s)) return std::nullopt;
     // What the machines are on their way to, if that is not this one's stage.

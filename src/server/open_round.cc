@@ -105,7 +105,7 @@ class OpenRound::Outgoing final : public CheckedOutput<ByteSource> {
   Outgoing(std::shared_ptr<OpenRound> open, const RoundKeys& keys, Content content,
            std::unique_ptr<ByteSource> inner, wire::StageReport report)
       : CheckedOutput(keys.context.round_id, inner->size(), std::move(report),
-                      open->services.resources),
+                      open->services.resources.making_piece),
         open_(std::move(open)),
         content_(content),
         inner_(std::move(inner)),

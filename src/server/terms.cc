@@ -56,6 +56,11 @@ size_t PieceAnswers(size_t tagged_bytes) {
   return chunk * std::max<size_t>(1, kPieceBytes / (chunk * tagged_bytes));
 }
 
+void WipeKeys(TermRecord& record) {
+  sodium_memzero(record.mutable_file_key()->data(), record.file_key().size());
+  sodium_memzero(record.mutable_term_key()->data(), record.term_key().size());
+}
+
 }  // namespace
 
 uint64_t TermArrays::file_bytes() const { return SealedFile::FileBytes(bytes()); }
@@ -90,6 +95,7 @@ struct Terms::Term {
   std::optional<wire::StageReport> report ABSL_GUARDED_BY(mutex);
   // Which slots were used, and how many before each 64 of them. Made when it is first needed.
   std::vector<uint64_t> used ABSL_GUARDED_BY(mutex), before ABSL_GUARDED_BY(mutex);
+  absl::Status MakeIndex(const SealedFile& data, ThreadPool& pool) ABSL_LOCKS_EXCLUDED(mutex);
 
   uint64_t counter() const { return header.counter(); }
   // Queries that were forwarded and are no noise: all but those of dead positions.
@@ -180,7 +186,7 @@ class Terms::Outgoing : public CheckedOutput<RefreshAnswers> {
            std::shared_ptr<SealedFile> data, wire::RefreshHeader header,
            std::vector<round::RefreshTag> tags, wire::StageReport report)
       : CheckedOutput(term->id, term->arrays.positions * round::TaggedAnswerBytes(term->header),
-                      std::move(report), terms->resources_),
+                      std::move(report), terms->resources_.making_piece),
         terms_(terms),
         term_(std::move(term)),
         generation_(generation),
@@ -368,8 +374,7 @@ absl::Status Terms::Load() {
     sodium_memzero(bytes.data(), bytes.size());
     auto term = parsed ? Take(record, counter)
                        : absl::StatusOr<TermPointer>(absl::DataLossError("not a term's record"));
-    sodium_memzero(record.mutable_file_key()->data(), record.file_key().size());
-    sodium_memzero(record.mutable_term_key()->data(), record.term_key().size());
+    WipeKeys(record);
     if (term.ok()) {
       // Its data must be there, and begin as they were written.
       const auto data = (*term)->Data();
@@ -460,6 +465,70 @@ absl::Status Terms::CheckRoom() const {
   return absl::ResourceExhaustedError(absl::StrCat(terms_.size(), " terms are kept here already"));
 }
 
+namespace {
+
+// Writes a term's arrays to its file, and digests them.
+class ArrayWriter {
+ public:
+  ArrayWriter(SealedFileWriter* data, const ContentMac& mac, const Resources& resources)
+      : data_(*data), content_(mac), resources_(resources) {}
+
+  absl::Status Write(BytesView piece) {
+    SHOAL_RETURN_IF_ERROR(resources_.CheckLive());
+    content_.Update(piece, *resources_.pool);
+    return data_.Write(piece, *resources_.pool);
+  }
+  // `count` items of `bytes` bytes each, made some at a time on several threads: make(i, out).
+  template <typename Make>
+  absl::Status WriteItems(uint64_t count, size_t bytes, const Make& make) {
+    for (uint64_t first = 0; first < count; first += kPositions) {
+      const size_t now = std::min<uint64_t>(kPositions, count - first);
+      piece_.assign(bytes * now, 0);
+      resources_.pool->ParallelFor(now, kChunk, [&](size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) make(first + i, piece_.data() + bytes * i);
+      });
+      SHOAL_RETURN_IF_ERROR(Write(piece_));
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Digest> Finish() {
+    SHOAL_RETURN_IF_ERROR(data_.Finish());
+    return content_.Finish();
+  }
+
+ private:
+  SealedFileWriter& data_;
+  ContentMac::Stream content_;
+  const Resources& resources_;
+  SecretVector<uint8_t> piece_;
+};
+
+// All arrays, in their order (TermArrays).
+absl::Status WriteArrays(const TermMaterial& from, const TermArrays& arrays, ArrayWriter& out) {
+  const auto& positions = from.queries.positions;
+  SHOAL_RETURN_IF_ERROR(out.WriteItems(arrays.positions, 32, [&](uint64_t i, uint8_t* seed) {
+    if (from.material.dead(positions[i])) return;
+    const Seed made = round::TermSeed(from.material.seed(positions[i]), from.round_id);
+    std::ranges::copy(made.view(), seed);
+  }));
+  if (from.forwarding != nullptr) {
+    const std::span<const uint32_t> back = from.forwarding->memory.place();
+    SHOAL_RETURN_IF_ERROR(out.WriteItems(
+        arrays.forwarded, 4, [&](uint64_t a, uint8_t* number) { StoreLe(number, back[a]); }));
+  } else {
+    SHOAL_RETURN_IF_ERROR(out.WriteItems(arrays.positions, 4, [&](uint64_t i, uint8_t* number) {
+      StoreLe(number, static_cast<uint32_t>(sharing::Advance(from.material.shares[positions[i]],
+                                                             from.queries.tallies[i])));
+    }));
+  }
+  if (!arrays.frontend) return absl::OkStatus();
+  SecretVector<uint8_t> used(arrays.slots_bytes());
+  for (const uint32_t slot : positions) used[slot / 8] |= static_cast<uint8_t>(1 << (slot % 8));
+  return out.Write(used);
+}
+
+}  // namespace
+
 absl::Status Terms::Keep(const TermMaterial& from) {
   const size_t count = from.queries.positions.size();
   if (count == 0) return absl::OkStatus();  // nobody has asked
@@ -468,7 +537,6 @@ absl::Status Terms::Keep(const TermMaterial& from) {
     if (terms_.contains(from.round_id)) return absl::OkStatus();
   }
   SHOAL_RETURN_IF_ERROR(CheckRoom());
-  ThreadPool& pool = *resources_.pool;
   const uint32_t number = options_.number.value();
   SHOAL_CHECK((number == options_.roster.size()) == (from.forwarding == nullptr));
   const Seed file_key = random_->NewSeed();
@@ -478,10 +546,7 @@ absl::Status Terms::Keep(const TermMaterial& from) {
   record.set_round_id(ToString(from.round_id));
   record.set_file_key(ToString(file_key.view()));
   record.set_term_key(ToString(term_key.view()));
-  const auto wipe = absl::MakeCleanup([&] {
-    sodium_memzero(record.mutable_file_key()->data(), record.file_key().size());
-    sodium_memzero(record.mutable_term_key()->data(), record.term_key().size());
-  });
+  const auto wipe = absl::MakeCleanup([&] { WipeKeys(record); });
   record.set_epoch(from.table.epoch);
   record.set_places(ToString(from.table.facts.places));
   record.set_positions(count);
@@ -496,53 +561,9 @@ absl::Status Terms::Keep(const TermMaterial& from) {
   SHOAL_ASSIGN_OR_RETURN(SealedFileWriter data,
                          SealedFileWriter::Create(term->data_path, file_key, term->arrays.bytes()));
   const ContentMac mac(term->tag_key.view(), "shoal term content v1");
-  ContentMac::Stream content(mac);
-  const auto write = [&](BytesView piece) {
-    content.Update(piece, pool);
-    return data.Write(piece, pool);
-  };
-  const auto& positions = from.queries.positions;
-  SecretVector<uint8_t> piece;
-  for (size_t first = 0; first < count; first += kPositions) {
-    SHOAL_RETURN_IF_ERROR(resources_.CheckLive());
-    const size_t now = std::min(kPositions, count - first);
-    piece.assign(32 * now, 0);
-    pool.ParallelFor(now, kChunk, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) {
-        const uint32_t position = positions[first + i];
-        if (from.material.dead(position)) continue;
-        const Seed seed = round::TermSeed(from.material.seed(position), from.round_id);
-        std::ranges::copy(seed.view(), piece.begin() + static_cast<ptrdiff_t>(32 * i));
-      }
-    });
-    SHOAL_RETURN_IF_ERROR(write(piece));
-  }
-  // `count` numbers, made some at a time.
-  const auto write_numbers = [&](uint64_t numbers, const auto& number_of) -> absl::Status {
-    for (uint64_t first = 0; first < numbers; first += kPositions) {
-      const size_t now = std::min<uint64_t>(kPositions, numbers - first);
-      piece.resize(4 * now);
-      for (size_t i = 0; i < now; ++i) StoreLe(piece.data() + 4 * i, number_of(first + i));
-      SHOAL_RETURN_IF_ERROR(write(piece));
-    }
-    return absl::OkStatus();
-  };
-  if (from.forwarding != nullptr) {
-    const std::span<const uint32_t> back = from.forwarding->memory.place();
-    SHOAL_RETURN_IF_ERROR(
-        write_numbers(from.forwarding->count, [&](uint64_t a) -> uint32_t { return back[a]; }));
-  } else {
-    SHOAL_RETURN_IF_ERROR(write_numbers(count, [&](uint64_t i) -> uint32_t {
-      return sharing::Advance(from.material.shares[positions[i]], from.queries.tallies[i]);
-    }));
-  }
-  if (number == 1) {
-    piece.assign(term->arrays.slots_bytes(), 0);
-    for (const uint32_t slot : positions) piece[slot / 8] |= static_cast<uint8_t>(1 << (slot % 8));
-    SHOAL_RETURN_IF_ERROR(write(piece));
-  }
-  SHOAL_RETURN_IF_ERROR(data.Finish());
-  term->content = content.Finish();
+  ArrayWriter arrays(&data, mac, resources_);
+  SHOAL_RETURN_IF_ERROR(WriteArrays(from, term->arrays, arrays));
+  SHOAL_ASSIGN_OR_RETURN(term->content, arrays.Finish());
   record.set_content(ToString(term->content));
   std::string bytes = record.SerializeAsString();
   std::move(drop).Cancel();  // the record may be on the disk even if it cannot be made durable
@@ -886,6 +907,27 @@ absl::Status Terms::StoreRefresh(const wire::SignedRefreshHeader& refresh) {
   return absl::OkStatus();
 }
 
+absl::Status Terms::Term::MakeIndex(const SealedFile& data, ThreadPool& pool) {
+  {
+    const MutexLock lock(mutex);
+    if (!used.empty()) return absl::OkStatus();
+  }
+  std::vector<uint64_t> words((arrays.slots + 63) / 64), sums(words.size());
+  SHOAL_RETURN_IF_ERROR(data.Read(
+      arrays.slots_at(),
+      MutableBytes(reinterpret_cast<uint8_t*>(words.data()), arrays.slots_bytes()), &pool));
+  uint64_t sum = 0;
+  for (size_t word = 0; word < words.size(); ++word) {
+    sums[word] = sum;
+    sum += static_cast<uint64_t>(std::popcount(words[word]));
+  }
+  const MutexLock lock(mutex);
+  if (erased || !used.empty()) return absl::OkStatus();
+  used = std::move(words);
+  before = std::move(sums);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<uint64_t>> Terms::Places(const wire::RefreshHeader& refresh,
                                                     const round::RefreshTag& tag,
                                                     std::span<const uint32_t> slots,
@@ -894,33 +936,11 @@ absl::StatusOr<std::vector<uint64_t>> Terms::Places(const wire::RefreshHeader& r
   SHOAL_ASSIGN_OR_RETURN(const TermPointer term, FindTerm(refresh.round_id()));
   SHOAL_CHECK(term->arrays.frontend);
   SHOAL_ASSIGN_OR_RETURN(const auto data, term->Data());
+  SHOAL_RETURN_IF_ERROR(term->MakeIndex(*data, *resources_.pool));
   std::vector<uint64_t> places(slots.size());
-  bool has_index;
-  {
-    const MutexLock lock(term->mutex);
-    has_index = !term->used.empty();
-  }
-  std::vector<uint64_t> used, before;
-  if (!has_index) {
-    used.resize((term->arrays.slots + 63) / 64);
-    before.resize(used.size());
-    SHOAL_RETURN_IF_ERROR(data->Read(
-        term->arrays.slots_at(),
-        MutableBytes(reinterpret_cast<uint8_t*>(used.data()), term->arrays.slots_bytes()),
-        resources_.pool));
-    uint64_t sum = 0;
-    for (size_t word = 0; word < used.size(); ++word) {
-      before[word] = sum;
-      sum += static_cast<uint64_t>(std::popcount(used[word]));
-    }
-  }
   {
     const MutexLock lock(term->mutex);
     if (term->erased) return absl::NotFoundError("the term has ended");
-    if (term->used.empty()) {
-      term->used = std::move(used);
-      term->before = std::move(before);
-    }
     for (size_t i = 0; i < slots.size(); ++i) {
       const uint32_t slot = slots[i];
       const uint64_t bit = uint64_t{1} << (slot % 64);
