@@ -25,6 +25,30 @@ T Or(T value, T fallback) {
 
 }  // namespace
 
+void FillDefaults(ServerConfig& config) {
+  if (config.spool_directory().empty()) config.set_spool_directory(config.state_directory());
+  if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);
+  config.set_max_connections(Or(config.max_connections(), 4096u));
+  config.set_stage_limit_s(Or(config.stage_limit_s(), 3600u));
+  config.set_machines_progress_limit_s(
+      Or(config.machines_progress_limit_s(),
+         static_cast<uint32_t>(machines::Machines::Options().progress_limit_s)));
+  HeavyWork& heavy = *config.mutable_heavy_work();
+  heavy.set_seconds_per_hour(Or(heavy.seconds_per_hour(), 60u));
+  Shares& shares = *config.mutable_shares();
+  shares.set_connections(Or(shares.connections(), 10u));
+  shares.set_new_connections(Or(shares.new_connections(), 10u));
+  shares.set_buffers(Or(shares.buffers(), 10u));
+  shares.set_slots(Or(shares.slots(), 25u));
+  if (config.shared_addresses().empty()) {
+    config.add_shared_addresses("127.0.0.0/8");
+    config.add_shared_addresses("::1");
+  }
+  if (config.has_monitoring() && config.monitoring().host().empty()) {
+    config.mutable_monitoring()->set_host("127.0.0.1");
+  }
+}
+
 absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   ServerConfig config;
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, config));
@@ -51,42 +75,26 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   if (config.max_connections() > 1'000'000) return bad("max_connections: at most 1000000");
   if (config.stage_limit_s() > 86'400) return bad("stage_limit_s: at most 86400");
   if (config.spool_memory_mib() > uint64_t{1} << 24) return bad("spool_memory_mib: at most 2^24");
-  if (config.machines_progress_limit_s() == 0) {
-    config.set_machines_progress_limit_s(machines::Machines::Options().progress_limit_s);
-  }
+  HeavyWork& heavy = *config.mutable_heavy_work();
+  if (heavy.threads() > 1024) return bad("heavy_work.threads: at most 1024");
+  if (heavy.seconds_per_hour() > 3600) return bad("heavy_work.seconds_per_hour: at most 3600");
+  FillDefaults(config);
+  config.set_spool_directory((base / config.spool_directory()).lexically_normal().string());
   if (const uint64_t limit_s = config.machines_progress_limit_s();
       limit_s < kLeastProgressLimitS || limit_s > kMostProgressLimitS) {
     return bad(absl::StrCat("machines_progress_limit_s: ", kLeastProgressLimitS, " to ",
                             kMostProgressLimitS));
   }
-  HeavyWork& heavy = *config.mutable_heavy_work();
-  if (heavy.threads() > 1024) return bad("heavy_work.threads: at most 1024");
-  if (heavy.seconds_per_hour() > 3600) return bad("heavy_work.seconds_per_hour: at most 3600");
-  heavy.set_seconds_per_hour(Or(heavy.seconds_per_hour(), 60u));
   if (config.has_monitoring()) {
-    MonitoringConfig& monitoring = *config.mutable_monitoring();
+    const MonitoringConfig& monitoring = config.monitoring();
     if (monitoring.port() == 0 || monitoring.port() > 65'535) {
       return bad("monitoring.port: 1 to 65535");
     }
-    if (monitoring.host().empty()) monitoring.set_host("127.0.0.1");
   }
-  if (config.spool_directory().empty()) config.set_spool_directory(config.state_directory());
-  config.set_spool_directory((base / config.spool_directory()).lexically_normal().string());
-  if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);
-  config.set_max_connections(Or(config.max_connections(), 4096u));
-  config.set_stage_limit_s(Or(config.stage_limit_s(), 3600u));
-  Shares& shares = *config.mutable_shares();
-  shares.set_connections(Or(shares.connections(), 10u));
-  shares.set_new_connections(Or(shares.new_connections(), 10u));
-  shares.set_buffers(Or(shares.buffers(), 10u));
-  shares.set_slots(Or(shares.slots(), 25u));
+  const Shares& shares = config.shares();
   if (std::max({shares.connections(), shares.new_connections(), shares.buffers(), shares.slots()}) >
       100) {
     return bad("shares: at most 100, as they are percent");
-  }
-  if (config.shared_addresses().empty()) {
-    config.add_shared_addresses("127.0.0.0/8");
-    config.add_shared_addresses("::1");
   }
   for (const std::string& range : config.shared_addresses()) {
     if (const absl::Status added = AddressRanges().Add(range); !added.ok()) {

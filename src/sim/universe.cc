@@ -7,8 +7,8 @@
 #include "src/base/check.h"
 #include "src/base/testing/test_random.h"
 #include "src/parallel/thread_pool.h"
+#include "src/shoald/table_epochs.h"
 #include "src/table/records.h"
-#include "src/table/refresh.h"
 
 namespace shoal::sim {
 namespace {
@@ -111,30 +111,12 @@ Universe::Universe(const std::vector<uint32_t>& machines, bool terms) : has_term
     auto table = table::AggregateTable(*content, *roster_, table_shares, kNowS, random, pool);
     SHOAL_CHECK(table.ok());
     tables_.push_back(std::make_shared<const table::Table>(*std::move(table)));
-    const table::Table& made = *tables_.back();
-    auto answers = std::make_shared<Bytes>(made.rows() * made.answer_bytes());
-    for (uint64_t row = 0; row < made.rows(); ++row) {
-      made.CopyAnswer(
-          row, MutableBytes(*answers).subspan(row * made.answer_bytes(), made.answer_bytes()));
-    }
-    answers_.push_back(std::move(answers));
   }
 }
 
 server::TableEpoch Universe::Epoch(uint64_t epoch, uint32_t party) const {
-  const table::Table& table = *tables_[epoch - 1];
-  server::TableEpoch out{.facts = {.manifest_digest = table.manifest().digest(),
-                                   .rows = table.rows(),
-                                   .row_bytes = table.manifest().row_bytes(),
-                                   .places = table::PlacesDigest(table.manifest().content())},
-                         .id = {},
-                         .epoch = epoch,
-                         .answers = {}};
-  std::ranges::copy(AsBytes(table.manifest().content().table_id()), out.id.begin());
-  if (party == parties()) {
-    out.holder = answers_[epoch - 1];
-    out.answers = {*out.holder, table.rows()};
-  }
+  server::TableEpoch out = shoald::ChainEpoch(*tables_[epoch - 1]);
+  if (party == parties()) SHOAL_CHECK(shoald::AddAnswers(*tables_[epoch - 1], out).ok());
   return out;
 }
 
