@@ -23,6 +23,7 @@
 #include "src/shoald/chain_states.h"
 #include "src/shoald/client_service.h"
 #include "src/shoald/peer.h"
+#include "src/shoald/table_epochs.h"
 #include "src/wire/frame.h"
 #include "src/wire/peer.pb.h"
 
@@ -71,8 +72,8 @@ struct ClientPort {
   server::testing::Disk disk;
   server::testing::MemoryJournal journal{&disk};
   const absl::StatusOr<round::Round> round = deployment.Announce();
-  shoald::ClientService service{&deployment.frontend(), &signed_things.roster(),
-                                std::make_shared<table::Table>(signed_things.table()), &journal};
+  const shoald::TableEpochs epochs{std::make_shared<const table::Table>(signed_things.table())};
+  shoald::ClientService service{&deployment.frontend(), &signed_things.roster(), &epochs, &journal};
 };
 
 void AddClientPort(std::vector<Target>& targets) {

@@ -449,6 +449,8 @@ absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
   wire::RoundHeader draft;
   {
     const MutexLock drafting(drafting_);
+    // What the disk has refused counts for the journal all the same.
+    const uint64_t used = journal_->highest_epoch(kCounters);
     uint64_t counter;
     {
       const MutexLock lock(mutex_);
@@ -457,7 +459,7 @@ absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
       // would be too low if they did not follow it.
       const uint64_t passed_s = clock_->SteadySeconds() - started_steady_s_;
       const uint64_t time_s = std::min(now_s, started_s_ + passed_s + round::kMaxCounterLeadS / 2);
-      counter = std::max(highest_counter_ + 1, round::kCountersPerSecond * time_s);
+      counter = std::max({highest_counter_ + 1, used, round::kCountersPerSecond * time_s});
     }
     SHOAL_RETURN_IF_ERROR(journal_->CommitEpoch(kCounters, counter, Digest()));
     const MutexLock lock(mutex_);

@@ -146,6 +146,7 @@ class Party {
 
   const roster::Roster& roster() const { return options_.roster; }
   uint32_t rank() const { return options_.machines.rank; }
+  size_t max_open_rounds() const { return options_.max_open_rounds; }
   bool has_several_machines() const { return options_.machines.count > 1; }
   // The newest epoch that this party has taken.
   std::shared_ptr<const TableEpoch> table() const ABSL_LOCKS_EXCLUDED(table_mutex_);

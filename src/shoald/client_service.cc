@@ -23,14 +23,14 @@ absl::Status NoTerms() { return absl::NotFoundError("this deployment has no term
 }  // namespace
 
 ClientService::ClientService(server::Frontend* frontend, const roster::Roster* roster,
-                             std::shared_ptr<const table::Table> table, server::Journal* journal,
+                             const TableEpochs* epochs, server::Journal* journal,
                              const ChainWatch* chain, const server::Refreshes* refreshes)
     : frontend_(frontend),
       roster_(roster),
+      epochs_(epochs),
       journal_(journal),
       chain_(chain),
       refreshes_(refreshes),
-      table_(std::move(table)),
       store_thread_([this] { StoreLoop(); }),
       wait_thread_([this] { WaitLoop(); }) {
   if (refreshes_ != nullptr) fetch_thread_ = std::thread([this] { FetchLoop(); });
@@ -45,16 +45,6 @@ ClientService::~ClientService() {
   store_thread_.join();
   wait_thread_.join();
   if (fetch_thread_.joinable()) fetch_thread_.join();
-}
-
-void ClientService::Serve(std::shared_ptr<const table::Table> table) {
-  const MutexLock lock(table_mutex_);
-  table_.swap(table);  // the old one ends without the lock
-}
-
-std::shared_ptr<const table::Table> ClientService::Table() const {
-  const MutexLock lock(table_mutex_);
-  return table_;
 }
 
 absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
@@ -107,11 +97,11 @@ void ClientService::Handle(wire::Frame request, net::Reply reply) {
 absl::StatusOr<wire::Frame> ClientService::Answer(const wire::Frame& request) {
   switch (request.type) {
     case FrameType::kGetDeployment:
-      return GetDeployment(*roster_, *Table(), request);
+      return GetDeployment(*roster_, *epochs_->table(), request);
     case FrameType::kGetPlacement:
-      return GetPlacement(*Table(), request);
+      return GetPlacement(*epochs_->table(), request);
     case FrameType::kGetRowVersions:
-      return GetRowVersions(*Table(), request);
+      return GetRowVersions(*epochs_->table(), request);
     case FrameType::kListRounds:
       return wire::MakeFrame(request.type, frontend_->ListRounds());
     case FrameType::kSubmitQueries: {

@@ -18,7 +18,7 @@
 #include "src/server/journal.h"
 #include "src/server/refreshes.h"
 #include "src/shoald/chain_states.h"
-#include "src/table/table.h"
+#include "src/shoald/table_epochs.h"
 
 namespace shoal::shoald {
 
@@ -29,16 +29,13 @@ class ClientService {
  public:
   // The pointers must outlive the service. Without `chain` clients hear nothing of the other
   // parties. Without `refreshes` there are no terms.
-  ClientService(server::Frontend* frontend, const roster::Roster* roster,
-                std::shared_ptr<const table::Table> table, server::Journal* journal,
-                const ChainWatch* chain = nullptr, const server::Refreshes* refreshes = nullptr);
+  ClientService(server::Frontend* frontend, const roster::Roster* roster, const TableEpochs* epochs,
+                server::Journal* journal, const ChainWatch* chain = nullptr,
+                const server::Refreshes* refreshes = nullptr);
   // Drops waiting requests.
   ~ClientService();
   ClientService(const ClientService&) = delete;
   ClientService& operator=(const ClientService&) = delete;
-
-  // From now on tells clients of this epoch of the table.
-  void Serve(std::shared_ptr<const table::Table> table) ABSL_LOCKS_EXCLUDED(table_mutex_);
 
   absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
   // Of requests by which clients follow the rounds, and people the deployment. They are short, and
@@ -86,15 +83,11 @@ class ClientService {
 
   server::Frontend* const frontend_;
   const roster::Roster* const roster_;
+  const TableEpochs* const epochs_;
   server::Journal* const journal_;
   const ChainWatch* const chain_;
   const server::Refreshes* const refreshes_;
   const Stopwatch since_start_;
-
-  std::shared_ptr<const table::Table> Table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
-
-  mutable Mutex table_mutex_;  // held for moments
-  std::shared_ptr<const table::Table> table_ ABSL_GUARDED_BY(table_mutex_);
 
   Mutex mutex_;
   CondVar wake_;

@@ -11,6 +11,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/roster/testing/parties.h"
 #include "src/server/testing/deployment.h"
+#include "src/shoald/table_epochs.h"
 #include "src/table/testing/signed_table.h"
 
 namespace shoal::shoald {
@@ -111,7 +112,7 @@ class ClientServiceTest : public ::testing::Test {
       server::testing::DeploymentOptions options = {.rows = 10, .plan = {.stage_limit_s = 100}})
       : deployment_(std::move(options)) {
     service_ = std::make_unique<ClientService>(&deployment_.frontend(), &SharedTable().roster,
-                                               SharedTable().table, &journal_);
+                                               &epochs_, &journal_);
   }
   ~ClientServiceTest() override { journal_.Open(); }
 
@@ -164,6 +165,7 @@ class ClientServiceTest : public ::testing::Test {
   server::testing::Deployment deployment_;
   GatedJournal journal_;
   std::promise<void> entered_, gate_;
+  TableEpochs epochs_{SharedTable().table};
   std::unique_ptr<ClientService> service_;
 };
 
@@ -217,7 +219,9 @@ TEST_F(ClientServiceTest, TheNextEpochIsToldFromWhenItIsServed) {
     return Ask<wire::GetPlacementResponse>(FrameType::kGetPlacement, request);
   };
   EXPECT_THAT(ask(*SharedTable().next), StatusIs(kRefused, "another epoch"));
-  service_->Serve(SharedTable().next);
+  epochs_.Serve(TableEpochs(SharedTable().next).newest());
+  // One that was taken at the same time, and comes late.
+  epochs_.Serve(TableEpochs(SharedTable().table).newest());
   EXPECT_THAT(ask(*SharedTable().table),
               StatusIs(kRefused, "epoch 2: ask for the deployment again"));
   SHOAL_EXPECT_OK(ask(*SharedTable().next).status());
@@ -517,9 +521,9 @@ server::testing::DeploymentOptions WithTerms() {
 class TermServiceTest : public ClientServiceTest {
  protected:
   TermServiceTest() : ClientServiceTest(WithTerms()) {
-    service_ = std::make_unique<ClientService>(&deployment_.frontend(), &SharedTable().roster,
-                                               SharedTable().table, &journal_, nullptr,
-                                               &deployment_.refreshes());
+    service_ =
+        std::make_unique<ClientService>(&deployment_.frontend(), &SharedTable().roster, &epochs_,
+                                        &journal_, nullptr, &deployment_.refreshes());
   }
 };
 

@@ -27,11 +27,41 @@ T Or(T value, T fallback) {
 
 }  // namespace
 
+void FillDefaults(ServerConfig& config) {
+  if (config.spool_directory().empty()) config.set_spool_directory(config.state_directory());
+  if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);
+  config.set_max_connections(Or(config.max_connections(), 4096u));
+  config.set_stage_limit_s(Or(config.stage_limit_s(), 3600u));
+  config.set_machines_progress_limit_s(
+      Or(config.machines_progress_limit_s(),
+         static_cast<uint32_t>(machines::Machines::Options().progress_limit_s)));
+  HeavyWork& heavy = *config.mutable_heavy_work();
+  heavy.set_seconds_per_hour(Or(heavy.seconds_per_hour(), 60u));
+  for (const auto& [shares, percent, slots] :
+       {std::tuple(config.mutable_shares(), 10u, 25u),
+        std::tuple(config.mutable_group_shares(), 50u, 100u)}) {
+    shares->set_connections(Or(shares->connections(), percent));
+    shares->set_new_connections(Or(shares->new_connections(), percent));
+    shares->set_buffers(Or(shares->buffers(), percent));
+    shares->set_slots(Or(shares->slots(), slots));
+  }
+  if (config.shared_addresses().empty()) {
+    config.add_shared_addresses("127.0.0.0/8");
+    config.add_shared_addresses("::1");
+  }
+  if (config.has_monitoring() && config.monitoring().host().empty()) {
+    config.mutable_monitoring()->set_host("127.0.0.1");
+  }
+}
+
 absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   ServerConfig config;
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, config));
   const auto bad = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
+  };
+  const auto checked = [&](const absl::Status& status) {
+    return status.ok() ? status : bad(status.message());
   };
   if (config.party() == 0) return bad("party is missing (1 is the frontend)");
   const std::filesystem::path base = std::filesystem::absolute(path).parent_path();
@@ -53,48 +83,31 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   if (config.max_connections() > 1'000'000) return bad("max_connections: at most 1000000");
   if (config.stage_limit_s() > 86'400) return bad("stage_limit_s: at most 86400");
   if (config.spool_memory_mib() > uint64_t{1} << 24) return bad("spool_memory_mib: at most 2^24");
-  if (config.machines_progress_limit_s() == 0) {
-    config.set_machines_progress_limit_s(machines::Machines::Options().progress_limit_s);
-  }
+  HeavyWork& heavy = *config.mutable_heavy_work();
+  if (heavy.threads() > 1024) return bad("heavy_work.threads: at most 1024");
+  if (heavy.seconds_per_hour() > 3600) return bad("heavy_work.seconds_per_hour: at most 3600");
+  FillDefaults(config);
+  config.set_spool_directory((base / config.spool_directory()).lexically_normal().string());
   if (const uint64_t limit_s = config.machines_progress_limit_s();
       limit_s < kLeastProgressLimitS || limit_s > kMostProgressLimitS) {
     return bad(absl::StrCat("machines_progress_limit_s: ", kLeastProgressLimitS, " to ",
                             kMostProgressLimitS));
   }
-  HeavyWork& heavy = *config.mutable_heavy_work();
-  if (heavy.threads() > 1024) return bad("heavy_work.threads: at most 1024");
-  if (heavy.seconds_per_hour() > 3600) return bad("heavy_work.seconds_per_hour: at most 3600");
-  heavy.set_seconds_per_hour(Or(heavy.seconds_per_hour(), 60u));
   if (config.has_monitoring()) {
-    MonitoringConfig& monitoring = *config.mutable_monitoring();
+    const MonitoringConfig& monitoring = config.monitoring();
     if (monitoring.port() == 0 || monitoring.port() > 65'535) {
       return bad("monitoring.port: 1 to 65535");
     }
-    if (monitoring.host().empty()) monitoring.set_host("127.0.0.1");
   }
-  if (config.spool_directory().empty()) config.set_spool_directory(config.state_directory());
-  config.set_spool_directory((base / config.spool_directory()).lexically_normal().string());
-  if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);
-  config.set_max_connections(Or(config.max_connections(), 4096u));
-  config.set_stage_limit_s(Or(config.stage_limit_s(), 3600u));
-  for (const auto& [field, shares, otherwise, slots_otherwise] :
-       {std::tuple("shares", config.mutable_shares(), 10u, 25u),
-        std::tuple("group_shares", config.mutable_group_shares(), 50u, 100u)}) {
-    if (const absl::Status completed = net::CompleteShares(field, otherwise, *shares);
-        !completed.ok()) {
-      return bad(completed.message());
-    }
-    const auto slots = net::PercentOf(field, shares->slots(), slots_otherwise);
-    if (!slots.ok()) return bad(slots.status().message());
-    shares->set_slots(*slots);
+  for (const auto& [field, shares] : {std::pair("shares", config.mutable_shares()),
+                                      std::pair("group_shares", config.mutable_group_shares())}) {
+    SHOAL_RETURN_IF_ERROR(checked(net::CompleteShares(field, /*otherwise=*/0, *shares)));
+    SHOAL_RETURN_IF_ERROR(checked(net::PercentOf(field, shares->slots(), 0).status()));
   }
-  if (config.shared_addresses().empty()) {
-    config.add_shared_addresses("127.0.0.0/8");
-    config.add_shared_addresses("::1");
-  }
-  const auto ranges =
-      AddressRanges::Of({config.shared_addresses().begin(), config.shared_addresses().end()});
-  if (!ranges.ok()) return bad(absl::StrCat("shared_addresses: ", ranges.status().message()));
+  const absl::Status ranges =
+      AddressRanges::Of({config.shared_addresses().begin(), config.shared_addresses().end()})
+          .status();
+  if (!ranges.ok()) return bad(absl::StrCat("shared_addresses: ", ranges.message()));
   return config;
 }
 

@@ -17,6 +17,10 @@ namespace shoal::shoald {
 // file, the line and the fault; NOT_FOUND without a file.
 absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path);
 
+// Fills in what is not given, as ReadServerConfig does. Where files of rounds lie is the state
+// directory unless said.
+void FillDefaults(ServerConfig& config);
+
 // The plan in the configuration of party 1. Windows that are not given take 60 s, and 120 s for
 // answers.
 server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& roster);

@@ -44,7 +44,7 @@ Monitoring::Monitoring(const ServerConfig& config, const roster::Roster& roster,
   WatchDisk("state", config.state_directory());
   WatchDisk("spool", config.spool_directory());
   WatchExpiry("roster", [this] { return roster_.expires_s(); });
-  WatchExpiry("table", [this] { return table_expires_s_.load(); });
+  WatchExpiry("table", [this] { return TableExpiresS(); });
   // Peers compare its digest and not its dates, so that it is no reason for alarm.
   metrics_.AddGauge("shoal_expires_days", "Days until this expires", As::kItIs,
                     {{"what", "certificate"}},
@@ -197,6 +197,11 @@ std::vector<std::string> Monitoring::Problems() const {
   return FailuresOf(checks);
 }
 
+uint64_t Monitoring::TableExpiresS() const {
+  const TableEpochs* const epochs = epochs_;
+  return epochs == nullptr ? 0 : epochs->table()->manifest().content().expires_s();
+}
+
 wire::PartyState Monitoring::State() const {
   std::vector<Check> checks;
   const server::Party* party;
@@ -215,7 +220,7 @@ wire::PartyState Monitoring::State() const {
     state.set_rounds(static_cast<uint32_t>(party->open_rounds()));
   }
   state.set_roster_expires_s(roster_.expires_s());
-  state.set_table_expires_s(table_expires_s_);
+  state.set_table_expires_s(TableExpiresS());
   state.set_certificate_expires_s(certificate_expires_s_);
   state.set_unwell(!FailuresOf(checks).empty());
   return state;

@@ -24,7 +24,7 @@
 #include "src/shoald/config.pb.h"
 #include "src/shoald/metrics.h"
 #include "src/shoald/peer.h"
-#include "src/table/table.h"
+#include "src/shoald/table_epochs.h"
 
 namespace shoal::shoald {
 
@@ -38,10 +38,8 @@ class Monitoring {
 
   Metrics& metrics() { return metrics_; }
 
-  // The epoch of the table that is served from now on.
-  void Serve(const table::Table& table) {
-    table_expires_s_ = table.manifest().content().expires_s();
-  }
+  // What is served of the table.
+  void Watch(const TableEpochs& epochs) { epochs_ = &epochs; }
   // `whom` the server serves: "clients" or "neighbour".
   void Watch(const std::string& whom, const net::Server& server);
   // `limit`: the most rounds that the party holds.
@@ -68,13 +66,14 @@ class Monitoring {
   void AddCheck(Check check) ABSL_LOCKS_EXCLUDED(mutex_);
   static std::vector<std::string> FailuresOf(const std::vector<Check>& checks);
   void WatchDisk(const std::string& name, const std::string& directory);
+  uint64_t TableExpiresS() const;
   void WatchExpiry(const std::string& what, std::function<uint64_t()> expires_s);
 
   const Clock& clock_;
   const roster::Roster& roster_;
   const uint32_t number_;
   const uint64_t certificate_expires_s_;
-  std::atomic<uint64_t> table_expires_s_ = 0;
+  std::atomic<const TableEpochs*> epochs_ = nullptr;
   Metrics metrics_;
   mutable Mutex mutex_;
   std::vector<Check> checks_ ABSL_GUARDED_BY(mutex_);  // of this party itself

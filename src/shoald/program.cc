@@ -12,53 +12,40 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
-#include "src/base/check.h"
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/net/page_server.h"
 #include "src/net/server.h"
 #include "src/net/share_config.h"
-#include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/registry/registry.h"
 #include "src/pir/setup/signed_setup.h"
 #include "src/roster/fingerprint.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
-#include "src/server/chain.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
-#include "src/server/refreshes.h"
-#include "src/server/terms.h"
-#include "src/shoald/chain_states.h"
 #include "src/shoald/client_service.h"
 #include "src/shoald/config.h"
-#include "src/shoald/driver.h"
 #include "src/shoald/log.h"
 #include "src/shoald/machine_control.h"
 #include "src/shoald/monitoring.h"
 #include "src/shoald/notify.h"
-#include "src/shoald/part_stages.h"
+#include "src/shoald/party_runtime.h"
 #include "src/shoald/peer.h"
-#include "src/shoald/peer_link.h"
 #include "src/shoald/pir_service.h"
-#include "src/shoald/refresh_driver.h"
-#include "src/shoald/round_steps.h"
 #include "src/shoald/start_check.h"
+#include "src/shoald/table_epochs.h"
 #include "src/shoald/tls_calls.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
-#include "src/storage/spool.h"
-#include "src/table/refresh.h"
 #include "src/table/table.h"
-#include "src/wire/peer.pb.h"
 #include "src/wire/text.h"
 
 namespace shoal::shoald {
@@ -122,45 +109,6 @@ absl::StatusOr<std::shared_ptr<const table::Table>> OpenTable(const ServerConfig
   return std::make_shared<const table::Table>(std::move(table));
 }
 
-// A verified manifest's id has 32 bytes.
-Digest DigestOf(const std::string& bytes) {
-  Digest digest;
-  SHOAL_CHECK(bytes.size() == digest.size());
-  std::ranges::copy(AsBytes(bytes), digest.begin());
-  return digest;
-}
-
-// Where a party keeps its terms.
-std::string TermsDirectory(const ServerConfig& config) {
-  return config.state_directory() + "/terms";
-}
-
-// The table as the chain's rounds need it, without the backend's answers.
-server::TableEpoch EpochOf(const table::Table& table) {
-  return {.facts = {.manifest_digest = table.manifest().digest(),
-                    .rows = table.rows(),
-                    .row_bytes = table.manifest().row_bytes(),
-                    .places = table::PlacesDigest(table.manifest().content())},
-          .id = DigestOf(table.manifest().content().table_id()),
-          .epoch = table.manifest().epoch(),
-          .answers = {}};
-}
-
-// Adds the backend's answers to `epoch`, row | signature for every row: a copy, as the table has
-// the two apart. RESOURCE_EXHAUSTED as CheckMemory.
-absl::Status AddAnswers(const table::Table& table, server::TableEpoch& epoch) {
-  const uint64_t bytes = table.rows() * table.answer_bytes();
-  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, "the copy of the table that answers come from"));
-  auto answers = std::make_shared<Bytes>(bytes);
-  for (uint64_t row = 0; row < table.rows(); ++row) {
-    table.CopyAnswer(
-        row, MutableBytes(*answers).subspan(row * table.answer_bytes(), table.answer_bytes()));
-  }
-  epoch.answers = {*answers, table.rows()};
-  epoch.holder = std::move(answers);
-  return absl::OkStatus();
-}
-
 // Logs how far a long stage has got, at most once in two seconds.
 class ProgressLog {
  public:
@@ -207,47 +155,6 @@ size_t ConnectionsThatFit(size_t wanted) {
   return static_cast<size_t>(fit);
 }
 
-// The rounds of a party that the frontend has forgotten, or cannot reach, end by themselves; terms
-// at their time, which the lists do not shorten if nobody sends them. Terms sleep for hours, so
-// that a party that keeps some gives the system the memory that a refresh, or a round, has left.
-class Expiry {
- public:
-  // `terms` may be null, and so may `next`, the link to the next party.
-  Expiry(server::Party* party, server::Terms* terms, PeerLink* next, SpoolPlace* spools)
-      : thread_([this, party, terms, next, spools] {
-          constexpr int kGiveBackEvery = 60;
-          for (int seconds = 1; Wait(std::chrono::seconds(1)); ++seconds) {
-            party->EndExpired();
-            if (terms != nullptr) terms->EndExpired();
-            if (next != nullptr) next->CloseEnded();
-            if (terms != nullptr && seconds % kGiveBackEvery == 0) spools->GiveBackUnused();
-          }
-        }) {}
-  ~Expiry() {
-    {
-      const MutexLock lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.NotifyAll();
-    thread_.join();
-  }
-
- private:
-  // False once this ends.
-  bool Wait(std::chrono::seconds time) {
-    const auto until = std::chrono::steady_clock::now() + time;
-    const MutexLock lock(mutex_);
-    while (!stopping_ && wake_.WaitUntil(mutex_, until)) {
-    }
-    return !stopping_;
-  }
-
-  Mutex mutex_;
-  CondVar wake_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
-};
-
 // --engine: "chain" is one, those of src/pir/registry are the others.
 struct Engines {
   bool chain = false;
@@ -268,13 +175,17 @@ absl::StatusOr<Engines> EnginesOf(const cli::Values& values) {
   return engines;
 }
 
+uint64_t MaxHintBytes(const cli::Values& values) {
+  return cli::MebibytesOr(values, "max-hint-mib", PirServiceOptions().max_hint_bytes >> 20);
+}
+
 absl::StatusOr<std::unique_ptr<PirService>> StartEngines(
     const Engines& engines, const cli::Values& values, const ServerConfig& config,
     const roster::Roster& roster, std::shared_ptr<const table::Table> table, ThreadPool& pool) {
   if (engines.pir.empty()) return nullptr;
   PirServiceOptions options{
       .engines = engines.pir, .pool = &pool, .directory = config.state_directory()};
-  options.max_hint_bytes = cli::MebibytesOr(values, "max-hint-mib", 1024);
+  options.max_hint_bytes = MaxHintBytes(values);
   const HeavyWork& heavy = config.heavy_work();
   options.heavy_threads = heavy.threads() != 0
                               ? heavy.threads()
@@ -357,12 +268,6 @@ void ServeClients(const ServerConfig& config, net::Server::Options& listen) {
   listen.in_reserve = &ClientService::IsControl;
 }
 
-// How a party asks the next one, if there is one, what it says of itself.
-auto AskNext(const PeerLink* next) -> decltype(ChainStates::Options::next) {
-  if (next == nullptr) return nullptr;
-  return [next](const wire::PartyStatesRequest& request) { return next->States(request); };
-}
-
 // Whom a server serves, in figures.
 constexpr char kClients[] = "clients";
 constexpr char kNeighbour[] = "neighbour";
@@ -383,57 +288,6 @@ absl::Status NoClientAddress(const ServerConfig& config) {
                                                     ", as the roster has no client_address of it"));
 }
 
-// Takes requests to engines alone. Party 1 listens where its clients are in any case.
-absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& service,
-                                                              const ServerConfig& config,
-                                                              const roster::Roster& roster,
-                                                              net::Server::Options listen,
-                                                              Monitoring& monitoring) {
-  const roster::Party& self = roster.party(config.party());
-  listen.address = EnginesAddress(config, self);
-  if (self.client_address.empty()) return NoClientAddress(config);
-  ServeClients(config, listen);
-  listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
-  listen.refused = ErrorsTo(kClients, monitoring);
-  const std::string address = listen.address;
-  auto server = net::Server::Start(std::move(listen), [&](wire::Frame request, net::Reply reply) {
-    service.Handle(std::move(request), std::move(reply));
-  });
-  if (server.ok()) {
-    spdlog::info("{} of {} listens on {} for clients of engines", self.name, roster.deployment(),
-                 address);
-  }
-  return server;
-}
-
-// Engines without a chain: no rounds, no other party, no state. SIGHUP takes the table's next
-// epoch.
-absl::Status ServeEngines(PirService& service, const Engines& engines, const ServerConfig& config,
-                          const roster::Roster& roster, net::Server::Options listen,
-                          const sigset_t& signals, ThreadPool& pool, const Operator& to) {
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<net::Server> server,
-      ListenForEngines(service, config, roster, std::move(listen), to.monitoring));
-  to.monitoring.Watch(kClients, *server);
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::PageServer> pages,
-                         ShowPages(to.monitoring, config));
-  spdlog::info("{} of {} serves no chain", roster.party(config.party()).name, roster.deployment());
-  WaitForEnd(
-      signals, to, [&] { server->connections(); },
-      [&]() -> absl::Status {
-        SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
-                               OpenTable(config, roster, pool));
-        const uint64_t epoch = table->manifest().epoch();
-        SHOAL_ASSIGN_OR_RETURN(ServedTable next,
-                               ReadServedTable(config.table_directory(), table, engines.pir));
-        SHOAL_RETURN_IF_ERROR(service.Reload(std::move(next)));
-        to.monitoring.Serve(*table);
-        spdlog::info("serves epoch {} of the table", epoch);
-        return absl::OkStatus();
-      });
-  return absl::OkStatus();
-}
-
 // Whether one of the signals waits that WaitForEnd waits for.
 bool SignalWaits(const sigset_t& signals) {
   sigset_t pending;
@@ -442,49 +296,6 @@ bool SignalWaits(const sigset_t& signals) {
   return std::ranges::any_of(kAll, [&](int number) {
     return sigismember(&signals, number) == 1 && sigismember(&pending, number) == 1;
   });
-}
-
-// What of a party with the chain serves the table.
-struct TableUsers {
-  server::Party* party;
-  MachineControl* control;  // null but at the head of several machines
-  ClientService* clients;   // null but at the frontend
-  PirService* service;      // null if the party runs no engine
-  const Engines& engines;
-};
-
-// Takes the next epoch of the table `present` from the party's directory, everywhere or nowhere:
-// open rounds go on under the epoch that they began with. Returns the new table. After an error the
-// old epoch stays in service. The head of several machines waits for the others, which keep the old
-// epoch for its rounds; CANCELLED when one of `signals` comes meanwhile. Other errors: those of
-// OpenTable, AddAnswers, Party::TakeEpoch, PirService::Reload and MachineControl::AwaitEpoch.
-absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(
-    const TableUsers& users, const ServerConfig& config, const roster::Roster& roster,
-    const table::Table& present, ThreadPool& pool, const sigset_t& signals) {
-  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const table::Table> table,
-                         OpenTable(config, roster, pool, &present));
-  server::TableEpoch epoch = EpochOf(*table);
-  SHOAL_ASSIGN_OR_RETURN(ServedTable served,
-                         ReadServedTable(config.table_directory(), table, users.engines.pir));
-  // Before the work of engines, which can take minutes.
-  SHOAL_RETURN_IF_ERROR(users.party->CheckEpoch(epoch));
-  if (users.party->is_backend()) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
-  if (users.control != nullptr) {
-    if (const absl::Status all = users.control->ReadyFor(epoch.epoch); !all.ok()) {
-      spdlog::info("epoch {} of the table is read, and is taken when all machines have it: {}",
-                   epoch.epoch, std::string(all.message()));
-    }
-    SHOAL_RETURN_IF_ERROR(
-        users.control->AwaitEpoch(epoch.epoch, [&signals] { return SignalWaits(signals); }));
-  }
-  const auto take = [&]() -> absl::Status {
-    SHOAL_RETURN_IF_ERROR(users.party->TakeEpoch(std::move(epoch)));
-    if (users.clients != nullptr) users.clients->Serve(table);
-    return absl::OkStatus();
-  };
-  SHOAL_RETURN_IF_ERROR(users.service != nullptr ? users.service->Reload(std::move(served), take)
-                                                 : take());
-  return table;
 }
 
 // This process: the party's only machine, or one of several.
@@ -575,9 +386,6 @@ absl::Status CheckKeys(const Keys& keys, const ServerConfig& config, const roste
       ": these keys are of before a renewal, or the roster is"));
 }
 
-// How long a machine that is told to end waits for its head to say so.
-constexpr std::chrono::seconds kHeadSaysSoWithin(10);
-
 // What the process has before it knows its party.
 struct Process {
   const ServerConfig& config;
@@ -593,18 +401,226 @@ bool OnlyChecks(const cli::Values& values) {
   return values.count("check") > 0 || values.count("check-files") > 0;
 }
 
-// Tries what a start does between reading its files and serving, and changes nothing. `options` are
-// those of the party. Returns all that a start would be refused for.
-absl::Status CheckStart(const cli::Values& values, const ServerConfig& config,
-                        const roster::Roster& roster, const Keys& keys, const Engines& engines,
-                        const ServedTable& served, server::Party::Options options,
-                        const Process& process) {
-  Findings findings;
-  const roster::Party& self = roster.party(config.party());
+// What a party serves with.
+struct Serving {
+  const Process& process;
+  const roster::Roster& roster;
+  const Keys& keys;
+  const Engines& engines;
+  TableEpochs& epochs;
+  Monitoring& monitoring;
+  ThreadPool& pool;
+  JoinedMachine* joined;  // null but at one of several machines
+  PirService* service;    // null if the party runs no engine
+  net::Server::Options listen;
+
+  const ServerConfig& config() const { return process.config; }
+  const roster::Party& self() const { return roster.party(config().party()); }
+  Operator to_operator() const { return {process.log, process.notifier, monitoring}; }
+};
+
+// The next epoch of the table from the party's directory.
+absl::StatusOr<ServedTable> ReadNextEpoch(const Serving& serving) {
+  SHOAL_ASSIGN_OR_RETURN(
+      std::shared_ptr<const table::Table> table,
+      OpenTable(serving.config(), serving.roster, serving.pool, serving.epochs.table().get()));
+  return ReadServedTable(serving.config().table_directory(), std::move(table), serving.engines.pir);
+}
+
+// Takes requests to engines alone. Party 1 listens where its clients are in any case.
+absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(const Serving& serving) {
+  PirService& service = *serving.service;
+  net::Server::Options listen = serving.listen;
+  listen.address = EnginesAddress(serving.config(), serving.self());
+  if (serving.self().client_address.empty()) return NoClientAddress(serving.config());
+  ServeClients(serving.config(), listen);
+  listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
+  listen.refused = ErrorsTo(kClients, serving.monitoring);
+  const std::string address = listen.address;
+  auto server = net::Server::Start(std::move(listen), [&](wire::Frame request, net::Reply reply) {
+    service.Handle(std::move(request), std::move(reply));
+  });
+  if (server.ok()) {
+    serving.monitoring.Watch(kClients, **server);
+    spdlog::info("{} of {} listens on {} for clients of engines", serving.self().name,
+                 serving.roster.deployment(), address);
+  }
+  return server;
+}
+
+// Engines without a chain: no rounds, no other party, no state. SIGHUP takes the table's next
+// epoch.
+absl::Status ServeEngines(const Serving& serving) {
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::Server> server, ListenForEngines(serving));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::PageServer> pages,
+                         ShowPages(serving.monitoring, serving.config()));
+  spdlog::info("{} of {} serves no chain", serving.self().name, serving.roster.deployment());
+  WaitForEnd(
+      serving.process.signals, serving.to_operator(), [&] { server->connections(); },
+      [&]() -> absl::Status {
+        SHOAL_ASSIGN_OR_RETURN(ServedTable next, ReadNextEpoch(serving));
+        const std::shared_ptr<const table::Table> table = next.table;
+        SHOAL_RETURN_IF_ERROR(serving.service->Reload(std::move(next), [&] {
+          serving.epochs.Serve(
+              {table, std::make_shared<const server::TableEpoch>(ChainEpoch(*table))});
+          return absl::OkStatus();
+        }));
+        spdlog::info("serves epoch {} of the table", table->manifest().epoch());
+        return absl::OkStatus();
+      });
+  return absl::OkStatus();
+}
+
+// The port of a party with the chain: for its clients at party 1, and for the party before
+// elsewhere.
+class TlsNetwork final : public PartyNetwork {
+ public:
+  explicit TlsNetwork(const Serving& serving)
+      : identity_(serving.keys.tls()), listen_(serving.listen) {
+    const ServerConfig& config = serving.config();
+    const uint32_t rank = serving.process.machine.rank;
+    if (config.party() == 1) {
+      if (listen_.address.empty()) listen_.address = serving.self().ClientAddress(rank);
+      ServeClients(config, listen_);
+      return;
+    }
+    if (listen_.address.empty()) listen_.address = serving.self().PeerAddress(rank);
+    listen_.clients = {serving.roster.party(config.party() - 1).tls_certificate_sha256};
+    // Of this port alone: strangers rest for less.
+    listen_.idle_timeout = PeerService::kIdle;
+    listen_.another_version = [](const absl::Status& refused) {
+      spdlog::warn("refused the party before this one: {}", std::string(refused.message()));
+    };
+  }
+  std::unique_ptr<PeerCalls> CallsTo(const roster::Party& next) override {
+    return std::make_unique<TlsCalls>(next, identity_);
+  }
+  absl::Status Listen(Port port) override {
+    listen_.limits = std::move(port.limits);
+    listen_.sink = std::move(port.sink);
+    SHOAL_ASSIGN_OR_RETURN(server_, net::Server::Start(listen_, std::move(port.handler)));
+    return absl::OkStatus();
+  }
+  void Close() override { server_.reset(); }
+
+  const std::string& address() const { return listen_.address; }
+  const net::Server& server() const { return *server_; }
+
+ private:
+  const roster::TlsIdentity& identity_;
+  net::Server::Options listen_;
+  std::unique_ptr<net::Server> server_;
+};
+
+// Has the operator see what happens in a party.
+PartyEvents EventsFor(Monitoring& monitoring, ProgressLog& progress, bool backend) {
+  Metrics& metrics = monitoring.metrics();
+  return {
+      .journal = {.synced = [&metrics](double seconds) { metrics.Synced(seconds); },
+                  // Ends the wait for the end: only another process can go on, which reads what is
+                  // there.
+                  .broken =
+                      [](const absl::Status& why) {
+                        spdlog::critical("the journal takes no more records: {}; ending",
+                                         why.ToString());
+                        kill(getpid(), SIGTERM);
+                      }},
+      .progress = [&progress](RoundCounter round, uint64_t opened,
+                              uint64_t onions) { progress.Tell(round, opened, onions); },
+      .round_ended =
+          [](RoundCounter round, absl::string_view why) {
+            spdlog::info("round {}: {}, erased", round.value(), std::string(why));
+          },
+      .stage_done =
+          [&metrics, backend](const wire::StageReport& report) {
+            metrics.StageDone(report, report.stage() == (backend ? "online" : "answers"));
+          },
+      .term_ended =
+          [](RoundCounter round, absl::string_view why) {
+            spdlog::info("round {}: its term has ended, erased: {}", round.value(),
+                         std::string(why));
+          },
+      .refresh_done =
+          [&metrics](const wire::StageReport& report) {
+            metrics.StageDone(report, /*last=*/false);
+          },
+      .refresh_tried = [&metrics](const absl::Status& how) { metrics.RefreshEnded(how.ok()); },
+      .job_ended = [] { kill(getpid(), SIGTERM); },
+  };
+}
+
+void WatchParty(PartyRuntime& runtime, const TlsNetwork& network, const Serving& serving) {
+  Monitoring& monitoring = serving.monitoring;
+  monitoring.Watch(serving.config().party() == 1 ? kClients : kNeighbour, network.server());
+  if (runtime.frontend() != nullptr) monitoring.Watch(*runtime.frontend());
+  if (!serving.process.machine.is_head()) return;
+  monitoring.Watch(*runtime.states());
+  runtime.watch() != nullptr ? monitoring.Watch(*runtime.watch())
+                             : monitoring.Watch(*runtime.peers());
+}
+
+// Whatever calls a party, and is called by it, until the process is to end.
+absl::Status ServeChain(const Serving& serving) {
+  const auto& [config, machine, signals, clock, random, log, notifier] = serving.process;
+  Monitoring& monitoring = serving.monitoring;
+  ProgressLog progress;
+  TlsNetwork network(serving);
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<PartyRuntime> runtime,
+      PartyRuntime::Create(
+          {.config = config,
+           .roster = &serving.roster,
+           .key = machine.is_head() ? &serving.keys.party->bls() : nullptr,
+           .machine = serving.joined,
+           .epochs = &serving.epochs,
+           .engines = serving.service,
+           .network = &network,
+           .clock = &clock,
+           .random = &random,
+           .pool = &serving.pool,
+           .state = [&monitoring] { return monitoring.State(); },
+           .events = EventsFor(monitoring, progress, config.party() == serving.roster.size())}));
+  monitoring.Watch(runtime->party(), runtime->party().max_open_rounds());
+  if (runtime->terms() != nullptr) monitoring.Watch(*runtime->terms());
+  std::unique_ptr<net::Server> engines_server;  // of another party than the first
+  if (serving.service != nullptr && config.party() != 1) {
+    SHOAL_ASSIGN_OR_RETURN(engines_server, ListenForEngines(serving));
+  }
+  SHOAL_RETURN_IF_ERROR(runtime->Start());
+  WatchParty(*runtime, network, serving);
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<net::PageServer> pages, ShowPages(monitoring, config));
+  const table::Manifest& manifest = serving.epochs.table()->manifest();
+  spdlog::info("{} of {} listens on {}; table {}, epoch {}: {} rows of {} bytes",
+               serving.self().name, serving.roster.deployment(), network.address(), manifest.name(),
+               manifest.epoch(), serving.epochs.table()->rows(), manifest.row_bytes());
+  const auto probe = [&] {
+    network.server().connections();
+    runtime->party().open_rounds();
+    if (runtime->frontend() != nullptr) runtime->frontend()->ListRounds();
+  };
+  WaitForEnd(signals, serving.to_operator(), probe, [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(ServedTable next, ReadNextEpoch(serving));
+    const std::shared_ptr<const table::Table> table = next.table;
+    SHOAL_RETURN_IF_ERROR(runtime->Take(
+        std::move(next), [&waits = serving.process.signals] { return SignalWaits(waits); }));
+    spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",
+                 table->manifest().epoch(), table->rows(), table->manifest().row_bytes());
+    return absl::OkStatus();
+  });
+  pages.reset();
+  const absl::Status end = runtime->Stop();
+  if (end.ok() && machine.is_one_of_several()) spdlog::info("all machines end in good order");
+  return end;
+}
+
+// --- what a start checks ---
+
+// Whether the engines' servers fit the memory.
+void CheckEngines(const ServedTable& served, uint64_t max_hint_bytes, Findings& findings) {
   const pir::Content content = pir::ContentOf(served.table->AsPrevious());
   for (const auto& [engine, setup] : served.setups) {
     pir::ServerOptions server;
-    server.max_hint_bytes = cli::MebibytesOr(values, "max-hint-mib", 1024);
+    server.max_hint_bytes = max_hint_bytes;
     server.shape = setup.setup();
     const auto sizes = [&]() -> absl::StatusOr<pir::Sizes> {
       SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup shape, engine->ShapeOf(content, server));
@@ -615,40 +631,40 @@ absl::Status CheckStart(const cli::Values& values, const ServerConfig& config,
       findings.Add(CheckMemory(sizes->server_bytes, absl::StrCat(engine->name(), ": its server")));
     }
   }
-  if (config.spool_directory() != config.state_directory()) {
-    findings.Add(CheckWritable("spool_directory", config.spool_directory()));
+}
+
+// Whether a party can go on from what its state says, which is copied for that.
+void CheckState(const ServerConfig& config, const roster::Roster& roster, const Keys& keys,
+                const server::TableEpoch& table, const Process& process, Findings& findings) {
+  const auto copy = JournalCopy::Take(config.state_directory());
+  findings.Add(copy.status(), absl::IsFailedPrecondition(copy.status())
+                                  ? "if it is this party, stop it first, or check its files alone "
+                                    "(--check-files); never run two over one state"
+                                  : "");
+  if (!copy.ok()) return;
+  server::Party::Options options = PartyOptions(config, roster, table);
+  const uint32_t machines = roster.party(config.party()).machines;
+  if (machines > 1) {
+    options.machines = {
+        .count = machines,
+        .join = [](uint32_t, const Digest&) -> absl::StatusOr<std::shared_ptr<machines::Machines>> {
+          return absl::FailedPreconditionError("a check joins no round");
+        }};
   }
-  // A machine of several that is not the head has no record of its own but for its clients.
-  if (engines.chain && keys.party.has_value()) {
-    const auto copy = JournalCopy::Take(config.state_directory());
-    findings.Add(copy.status(),
-                 absl::IsFailedPrecondition(copy.status())
-                     ? "if it is this party, stop it first, or check its files alone "
-                       "(--check-files); never run two over one state"
-                     : "");
-    if (copy.ok()) {
-      if (self.machines > 1) {
-        options.machines = {
-            .count = self.machines,
-            .join = [](uint32_t,
-                       const Digest&) -> absl::StatusOr<std::shared_ptr<machines::Machines>> {
-              return absl::FailedPreconditionError("a check joins no round");
-            }};
-      }
-      const auto party =
-          server::Party::Create(std::move(options), keys.party->bls(), (*copy)->journal(),
-                                &process.random, &process.clock, {});
-      findings.Add(party.status(), "that is what this party's state_directory says");
-      if (party.ok() && config.party() == 1) {
-        findings.Add(server::Frontend::Create(PlanFrom(config, roster), party->get(),
-                                              (*copy)->journal(), &process.clock, {},
-                                              {.count = self.machines})
-                         .status());
-      }
-    }
-  } else if (engines.chain) {
-    findings.Add(CheckWritable("state_directory", config.state_directory()));
+  const auto party = server::Party::Create(std::move(options), keys.party->bls(),
+                                           (*copy)->journal(), &process.random, &process.clock, {});
+  findings.Add(party.status(), "that is what this party's state_directory says");
+  if (party.ok() && config.party() == 1) {
+    findings.Add(server::Frontend::Create(PlanFrom(config, roster), party->get(),
+                                          (*copy)->journal(), &process.clock, {},
+                                          {.count = machines})
+                     .status());
   }
+}
+
+// Whether the process can listen where it is to.
+void CheckPorts(const ServerConfig& config, const roster::Party& self, const Keys& keys,
+                const Engines& engines, Findings& findings) {
   // Where another machine of several listens only its launcher knows, unless it is said.
   std::vector<std::pair<std::string, std::string>> addresses;  // and what says so
   const auto listens = [&](const std::string& configured, const char* field,
@@ -676,22 +692,48 @@ absl::Status CheckStart(const cli::Values& values, const ServerConfig& config,
   for (const auto& [address, origin] : addresses) {
     if (!address.empty()) findings.Add(listen.Add(address), absl::StrCat("see ", origin));
   }
-  ConnectionsThatFit(config.max_connections());  // warns
-  return findings.Summary();
 }
 
-// Serves the party's neighbours and clients until the process is to end. `several`: this is the
-// program of a party of several machines; without a job it can only check.
-absl::Status Serve(const cli::Values& values, Engines engines, bool several,
-                   const Process& process) {
-  const auto& [config, machine, signals, clock, random, log, notifier] = process;
-  ThreadPool pool(config.threads());
-  const bool checks = OnlyChecks(values);
+// Tries what a start does after reading roster, keys and table, and changes nothing. Returns all
+// that a start would be refused for.
+absl::Status CheckStart(const cli::Values& values, const roster::Roster& roster, const Keys& keys,
+                        const Engines& engines, const ServedEpoch& epoch, const Process& process) {
+  const ServerConfig& config = process.config;
+  SHOAL_ASSIGN_OR_RETURN(const ServedTable served,
+                         ReadServedTable(config.table_directory(), epoch.table, engines.pir));
+  SHOAL_RETURN_IF_ERROR(CheckSetups(served, engines.pir, roster));
+  if (values.count("check-files") > 0) {
+    spdlog::info(
+        "configuration, keys, roster and table are in order; state and ports were not "
+        "looked at");
+    return absl::OkStatus();
+  }
+  Findings findings;
+  CheckEngines(served, MaxHintBytes(values), findings);
+  if (config.spool_directory() != config.state_directory()) {
+    findings.Add(CheckWritable("spool_directory", config.spool_directory()));
+  }
+  // A machine of several that is not the head has no record of its own but for its clients.
+  if (engines.chain && keys.party.has_value()) {
+    CheckState(config, roster, keys, *epoch.chain, process, findings);
+  } else if (engines.chain) {
+    findings.Add(CheckWritable("state_directory", config.state_directory()));
+  }
+  CheckPorts(config, roster.party(config.party()), keys, engines, findings);
+  ConnectionsThatFit(config.max_connections());  // warns
+  SHOAL_RETURN_IF_ERROR(findings.Summary());
+  spdlog::info("configuration, keys, roster, table, state and ports are in order");
+  return absl::OkStatus();
+}
+
+// --- the process ---
+
+absl::StatusOr<roster::Roster> ReadRoster(const ServerConfig& config, const Clock& clock) {
   SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
                          roster::PinnedParties::Read(config.pinned_parties_file()));
   wire::SignedRoster signed_roster;
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
-  SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster,
+  SHOAL_ASSIGN_OR_RETURN(roster::Roster roster,
                          roster::Roster::Verify(signed_roster, pinned, clock.NowSeconds()));
   for (const uint32_t number : roster.renewed()) {
     spdlog::warn("{}: has an earlier key of party {}, which has renewed it; make new pins",
@@ -701,80 +743,13 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
     return absl::InvalidArgumentError(
         absl::StrCat("party ", config.party(), ": the roster has ", roster.size(), " parties"));
   }
-  const roster::Party& self = roster.party(config.party());
-  SHOAL_RETURN_IF_ERROR(CheckMachines(roster, config, machine, several));
-  SHOAL_ASSIGN_OR_RETURN(Keys keys, LoadKeys(config, machine.is_head(), several, checks));
-  SHOAL_RETURN_IF_ERROR(CheckKeys(keys, config, roster));
-  // Before the table is read, which can take minutes: the others are to wait for this machine.
-  std::optional<MachineLinks> links;
-  std::shared_ptr<machines::Machines> control_machines;
-  if (machine.is_one_of_several()) {
-    links.emplace(machine.job, std::move(keys.machines->secret), &clock, &random,
-                  config.machines_progress_limit_s());
-    SHOAL_ASSIGN_OR_RETURN(control_machines, links->JoinControl());
-    SHOAL_RETURN_IF_ERROR(CallRoll(*control_machines, config.keys_directory()));
-  }
-  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
-                         OpenTable(config, roster, pool));
-  const bool backend = config.party() == roster.size();
-  server::TableEpoch epoch = EpochOf(*table);
-  if (backend) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
-  Monitoring monitoring(config, roster, keys.tls(), clock);
-  monitoring.Serve(*table);
-  ProgressLog progress;
-  server::Party::Options options{
-      .number = PartyNumber(config.party()),
-      .roster = roster,
-      .table = std::move(epoch),
-      .max_open_rounds = std::max<size_t>(16, 2 * config.rounds().max_rounds()),
-      .progress = [&progress](RoundCounter round, uint64_t opened,
-                              uint64_t onions) { progress.Tell(round, opened, onions); },
-      .ended =
-          [](RoundCounter round, absl::string_view why) {
-            spdlog::info("round {}: {}, erased", round.value(), std::string(why));
-          },
-      .stage_done =
-          [&monitoring, backend](const wire::StageReport& report) {
-            monitoring.metrics().StageDone(report,
-                                           report.stage() == (backend ? "online" : "answers"));
-          },
-  };
-  // The control of the rounds, once there can be any.
-  MachineControl* orders = nullptr;
-  if (machine.is_one_of_several()) {
-    options.machines = {
-        .rank = machine.rank,
-        .count = machine.count,
-        .join = [&links](uint32_t number, const Digest& id) { return links->Join(number, id); }};
-    if (machine.is_head()) {
-      options.machines.opened = [&orders](const server::RoundOpening& opening) {
-        orders->Opened(opening);
-      };
-      options.machines.ready = [&orders](uint64_t taken) { return orders->ReadyFor(taken); };
-      options.machines.ended = [&orders](const Digest& id) { orders->Ended(id); };
-    }
-  }
-  const size_t max_open_rounds = options.max_open_rounds;
-  if (config.party() == 1) {
-    SHOAL_RETURN_IF_ERROR(server::CheckPlan(PlanFrom(config, roster), roster));
-  }
-  if (engines.chain && !engines.pir.empty()) SHOAL_RETURN_IF_ERROR(CheckListeners(config, roster));
-  if (checks) {
-    SHOAL_ASSIGN_OR_RETURN(const ServedTable served,
-                           ReadServedTable(config.table_directory(), table, engines.pir));
-    SHOAL_RETURN_IF_ERROR(CheckSetups(served, engines.pir, roster));
-    if (values.count("check-files") > 0) {
-      spdlog::info(
-          "configuration, keys, roster and table are in order; state and ports were not "
-          "looked at");
-      return absl::OkStatus();
-    }
-    SHOAL_RETURN_IF_ERROR(
-        CheckStart(values, config, roster, keys, engines, served, std::move(options), process));
-    spdlog::info("configuration, keys, roster, table, state and ports are in order");
-    return absl::OkStatus();
-  }
-  const size_t listeners = config.party() != 1 && engines.chain && !engines.pir.empty() ? 2 : 1;
+  return roster;
+}
+
+// What all listeners of the process have in common. A party that has clients beside a neighbour
+// listens twice, and its files are shared.
+net::Server::Options ListenOptions(const ServerConfig& config, const Keys& keys,
+                                   const Engines& engines, Monitoring& monitoring) {
   const auto& tls_key = keys.tls().private_key_pem;
   net::Server::Options listen{
       .address = config.listen_address(),
@@ -787,258 +762,65 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
       .shares = {.newcomers = config.shares().new_connections()},
       .shared_addresses = SharedAddresses(config),
       .group_shares = {.newcomers = config.group_shares().new_connections()}};
-  // A party that has clients beside a neighbour listens twice, and its files are shared.
+  const size_t listeners = config.party() != 1 && engines.chain && !engines.pir.empty() ? 2 : 1;
   SetPlaces(ConnectionsThatFit(listeners * config.max_connections()) / listeners, listen);
-  // Engines alone let go of it when its next epoch comes.
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PirService> pir_service,
-                         StartEngines(engines, values, config, roster,
-                                      engines.chain ? table : std::move(table), pool));
-  if (!engines.chain) {
-    return ServeEngines(*pir_service, engines, config, roster, std::move(listen), signals, pool,
-                        {log, notifier, monitoring});
-  }
-  std::atomic<bool> journal_broken = false;
-  // The head's is the party's. Another machine has one at party 1 alone, for its own clients.
-  std::unique_ptr<server::FileJournal> journal;
-  if (machine.is_head() || config.party() == 1) {
-    SHOAL_ASSIGN_OR_RETURN(
-        journal,
-        server::FileJournal::Open(
-            config.state_directory(),
-            {.synced = [&](double seconds) { monitoring.metrics().Synced(seconds); },
-             // Ends the wait below: only another process can go on, which reads what is there.
-             .broken =
-                 [&](const absl::Status& why) {
-                   spdlog::critical("the journal takes no more records: {}; ending",
-                                    why.ToString());
-                   journal_broken = true;
-                   kill(getpid(), SIGTERM);
-                 }}));
-  } else if (config.spool_directory() == config.state_directory()) {
-    SHOAL_RETURN_IF_ERROR(MakeDirectory(config.spool_directory(), FileMode::kPrivate));
-  }
-  SpoolPlace spools(config.spool_directory(), config.spool_memory_mib() << 20);
-  // The answers of refreshes wait for days, and so in files alone.
-  SpoolPlace refresh_spools(config.spool_directory(), /*memory_bytes=*/0);
-  server::Party* self_party = nullptr;  // once it is there: terms ask for its table
-  std::unique_ptr<server::Terms> terms;
-  if (!machine.is_one_of_several() &&
-      (roster.max_refreshes() > 0 || FileExists(TermsDirectory(config)))) {
-    // Without a term_limit this erases what is there.
-    SHOAL_ASSIGN_OR_RETURN(
-        terms, server::Terms::Open({.number = PartyNumber(config.party()),
-                                    .roster = roster,
-                                    .directory = TermsDirectory(config),
-                                    .table = [&self_party] { return self_party->table(); },
-                                    .ended =
-                                        [](RoundCounter round, absl::string_view why) {
-                                          spdlog::info("round {}: its term has ended, erased: {}",
-                                                       round.value(), std::string(why));
-                                        },
-                                    .stage_done =
-                                        [&monitoring](const wire::StageReport& report) {
-                                          monitoring.metrics().StageDone(report, /*last=*/false);
-                                        }},
-                                   &keys.party->bls(), journal.get(), &random, &clock,
-                                   {.pool = &pool, .spools = &spools}));
-    if (roster.max_refreshes() > 0) options.terms = terms.get();
-  }
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<server::Party> party,
-      machine.is_head()
-          ? server::Party::Create(std::move(options), keys.party->bls(), journal.get(), &random,
-                                  &clock, {.pool = &pool, .spools = &spools})
-          : server::Party::CreateOther(std::move(options), &random, &clock,
-                                       {.pool = &pool, .spools = &spools}));
+  return listen;
+}
 
-  self_party = party.get();
+// The first epoch of the table, with what the engines of this party need of it.
+absl::StatusOr<ServedEpoch> ReadFirstEpoch(const ServerConfig& config, const roster::Roster& roster,
+                                           const Engines& engines, ThreadPool& pool) {
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
+                         OpenTable(config, roster, pool));
+  server::TableEpoch chain = ChainEpoch(*table);
+  if (engines.chain && config.party() == roster.size()) {
+    SHOAL_RETURN_IF_ERROR(AddAnswers(*table, chain));
+  }
+  return ServedEpoch{std::move(table),
+                     std::make_shared<const server::TableEpoch>(std::move(chain))};
+}
 
-  std::unique_ptr<PeerLink> next;
-  if (!backend) {
-    const roster::Party& to = roster.party(config.party() + 1);
-    PeerLink::Options link{
-        .party = to.number,
-        .machines = to.machines,
-        .later = roster.size() - to.number,
-        .answer_bytes = [&party](const Digest& id) { return party->AnswerBytes(id); },
-        .stage_limit = std::chrono::seconds(config.stage_limit_s()),
-        .spools = &spools};
-    if (party->terms() != nullptr) {
-      link.refresh_bytes = [&terms](const Digest& id) { return terms->AnswerBytesFromNext(id); };
-    }
-    next = std::make_unique<PeerLink>(std::make_unique<TlsCalls>(to, keys.tls()), std::move(link));
-  }
-  server::ChainNode node(party.get(), next.get());
-  monitoring.Watch(*party, max_open_rounds);
-  if (terms != nullptr) monitoring.Watch(*terms);
-  ChainStates states({.party = config.party(),
-                      .parties = roster.size(),
-                      .self = [&] { return monitoring.State(); },
-                      .next = AskNext(next.get()),
-                      .clock = &clock});
-
-  // What listens dies first, then what it calls.
-  std::unique_ptr<net::Server> engines_server;  // of another party than the first
-  std::unique_ptr<server::Frontend> frontend;
-  std::optional<OwnSteps> own_steps;
-  std::unique_ptr<MachineControl> control;  // at one of several machines
-  std::optional<AllSteps> all_steps;        // at party 1's head, if it has several
-  const Expiry expiry(party.get(), terms.get(), next.get(), &spools);
-  std::unique_ptr<server::Refreshes> refreshes;  // at party 1, if it keeps terms
-  std::unique_ptr<ChainWatch> chain;
-  std::unique_ptr<ClientService> clients;
-  std::unique_ptr<PartStages> parts;  // if this party or the one before has several machines
-  std::unique_ptr<PeerService> peers;
-  std::unique_ptr<Driver> driver;
-  std::unique_ptr<RefreshDriver> refresh_driver;
-  std::unique_ptr<net::Server> server;
-
-  net::Handler handler;
-  if (config.party() == 1) {
-    if (machine.is_head() && journal->highest_round() == RoundCounter()) {
-      spdlog::warn(
-          "{}: no round is in the journal. That is right for a new deployment. If the state was "
-          "lost, "
-          "the other parties end the old rounds by themselves; should they refuse new ones "
-          "(counters "
-          "only rise), leave their state alone and let this run: within a day they take them",
-          config.state_directory());
-    }
-    if (listen.address.empty()) listen.address = self.ClientAddress(machine.rank);
-    SHOAL_ASSIGN_OR_RETURN(
-        frontend, server::Frontend::Create(PlanFrom(config, roster), party.get(), journal.get(),
-                                           &clock, {.pool = &pool, .spools = &spools},
-                                           {.rank = machine.rank, .count = machine.count}));
-    own_steps.emplace(frontend.get(), &node);
-    if (machine.is_head()) chain = std::make_unique<ChainWatch>(&states, &clock);
-    if (party->terms() != nullptr) {
-      refreshes = std::make_unique<server::Refreshes>(party.get(), journal.get(), &clock, &pool,
-                                                      &refresh_spools);
-    }
-    clients = std::make_unique<ClientService>(frontend.get(), &roster, table, journal.get(),
-                                              chain.get(), refreshes.get());
-    ServeClients(config, listen);
-    listen.limits = [&](wire::FrameType type) {
-      return pir_service != nullptr && PirService::Serves(type) ? pir_service->Limits(type)
-                                                                : clients->Limits(type);
-    };
-    handler = [&](wire::Frame request, net::Reply reply) {
-      if (pir_service != nullptr && PirService::Serves(request.type)) {
-        pir_service->Handle(std::move(request), std::move(reply));
-      } else {
-        clients->Handle(std::move(request), std::move(reply));
-      }
-    };
-  } else {
-    if (listen.address.empty()) listen.address = self.PeerAddress(machine.rank);
-    listen.clients = {roster.party(config.party() - 1).tls_certificate_sha256};
-    if (const uint32_t senders = roster.party(config.party() - 1).machines;
-        senders > 1 || machine.is_one_of_several()) {
-      parts = std::make_unique<PartStages>(PartsOf(node, senders, &spools));
-    }
-    peers = machine.is_head() ? std::make_unique<PeerService>(&node, &states, parts.get())
-                              : std::make_unique<PeerService>(nullptr, nullptr, parts.get());
-    listen.limits = [&](wire::FrameType type) { return peers->Limits(type); };
-    listen.sink = [&](const wire::Frame& request, uint64_t bulk_bytes) {
-      return peers->Sink(request, bulk_bytes);
-    };
-    handler = [&](wire::Frame request, net::Reply reply) {
-      peers->Handle(std::move(request), std::move(reply));
-    };
-  }
-  if (pir_service != nullptr && config.party() != 1) {
-    SHOAL_ASSIGN_OR_RETURN(engines_server,
-                           ListenForEngines(*pir_service, config, roster, listen, monitoring));
-  }
-  // Of the port for the party before alone: strangers rest for less.
-  if (config.party() != 1) {
-    listen.idle_timeout = PeerService::kIdle;
-    listen.another_version = [](const absl::Status& refused) {
-      spdlog::warn("refused the party before this one: {}", std::string(refused.message()));
-    };
-  }
-  const std::string address = listen.address;
-  const auto begin_to_serve = [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
-    return absl::OkStatus();
-  };
-  // At a party of several machines the head is the last to listen: a round that it took part in
-  // while another machine still reads the table would fail.
-  if (!machine.is_head()) SHOAL_RETURN_IF_ERROR(begin_to_serve());
+// Serves the party's neighbours and clients until the process is to end. `several`: this is the
+// program of a party of several machines; without a job it can only check.
+absl::Status Serve(const cli::Values& values, const Engines& engines, bool several,
+                   const Process& process) {
+  const ServerConfig& config = process.config;
+  const Machine& machine = process.machine;
+  const bool checks = OnlyChecks(values);
+  ThreadPool pool(config.threads());
+  SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(config, process.clock));
+  SHOAL_RETURN_IF_ERROR(CheckMachines(roster, config, machine, several));
+  SHOAL_ASSIGN_OR_RETURN(Keys keys, LoadKeys(config, machine.is_head(), several, checks));
+  SHOAL_RETURN_IF_ERROR(CheckKeys(keys, config, roster));
+  std::unique_ptr<JoinedMachine> joined;
   if (machine.is_one_of_several()) {
-    control = std::make_unique<MachineControl>(
-        control_machines.get(),
-        MachineControl::Options{.party = party.get(),
-                                .clock = &clock,
-                                .frontend = frontend.get(),
-                                .own = own_steps.has_value() ? &*own_steps : nullptr,
-                                .ended = [] { kill(getpid(), SIGTERM); }});
-    orders = control.get();
-    if (frontend != nullptr && machine.is_head()) {
-      all_steps.emplace(frontend.get(), &*own_steps, control.get());
-    }
-    spdlog::info("waits for the party's other machines");
-    SHOAL_RETURN_IF_ERROR(control->AwaitAll());
+    SHOAL_ASSIGN_OR_RETURN(
+        joined,
+        JoinedMachine::Join(machine.job, std::move(keys.machines->secret), config.keys_directory(),
+                            &process.clock, &process.random, config.machines_progress_limit_s()));
   }
-  if (machine.is_head()) SHOAL_RETURN_IF_ERROR(begin_to_serve());
-  monitoring.Watch(config.party() == 1 ? kClients : kNeighbour, *server);
-  if (engines_server != nullptr) monitoring.Watch(kClients, *engines_server);
-  if (frontend != nullptr) monitoring.Watch(*frontend);
-  if (machine.is_head()) {
-    monitoring.Watch(states);
-    frontend != nullptr ? monitoring.Watch(*chain) : monitoring.Watch(*peers);
+  SHOAL_ASSIGN_OR_RETURN(ServedEpoch first, ReadFirstEpoch(config, roster, engines, pool));
+  if (config.party() == 1) {
+    SHOAL_RETURN_IF_ERROR(server::CheckPlan(PlanFrom(config, roster), roster));
   }
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<net::PageServer> pages, ShowPages(monitoring, config));
-  if (frontend != nullptr && machine.is_head()) {
-    driver = std::make_unique<Driver>(frontend.get(), &node, &clock,
-                                      all_steps.has_value() ? &*all_steps : nullptr);
-  }
-  if (refreshes != nullptr) {
-    refresh_driver = std::make_unique<RefreshDriver>(
-        refreshes.get(), &node, &clock,
-        [&monitoring](const absl::Status& how) { monitoring.metrics().RefreshEnded(how.ok()); });
-  }
-  spdlog::info("{} of {} listens on {}; table {}, epoch {}: {} rows of {} bytes", self.name,
-               roster.deployment(), address, table->manifest().name(), table->manifest().epoch(),
-               table->rows(), table->manifest().row_bytes());
-
-  const TableUsers users{party.get(), machine.is_head() ? control.get() : nullptr, clients.get(),
-                         pir_service.get(), engines};
-  const auto probe = [&] {
-    server->connections();
-    party->open_rounds();
-    if (frontend != nullptr) frontend->ListRounds();
-  };
-  WaitForEnd(signals, {log, notifier, monitoring}, probe, [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(table, TakeNextEpoch(users, config, roster, *table, pool, signals));
-    spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",
-                 table->manifest().epoch(), table->rows(), table->manifest().row_bytes());
-    monitoring.Serve(*table);
-    return absl::OkStatus();
-  });
-  // The head tells the others once its own part has ended.
-  absl::Status end;
-  if (!machine.is_head() && !journal_broken) end = control->AwaitEnd(kHeadSaysSoWithin);
-  pages.reset();
-  server.reset();
-  if (next != nullptr) next->CancelStages();
-  if (parts != nullptr) parts->CancelAll();
-  refresh_driver.reset();
-  driver.reset();
-  clients.reset();
-  chain.reset();
-  party->EndAll();  // calls of the party before that wait for another machine end
-  peers.reset();
-  parts.reset();
-  party->EndAll();  // what such a call has opened
-  if (machine.is_one_of_several() && machine.is_head()) end = control->Stop();
-  if (journal_broken) {
-    return absl::UnavailableError(absl::StrCat(
-        config.state_directory(),
-        ": a write to the journal failed, and what is on the disk is not known: start it again"));
-  }
-  if (end.ok() && machine.is_one_of_several()) spdlog::info("all machines end in good order");
-  return end;
+  if (engines.chain && !engines.pir.empty()) SHOAL_RETURN_IF_ERROR(CheckListeners(config, roster));
+  if (checks) return CheckStart(values, roster, keys, engines, first, process);
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PirService> service,
+                         StartEngines(engines, values, config, roster, first.table, pool));
+  TableEpochs epochs(std::move(first));
+  Monitoring monitoring(config, roster, keys.tls(), process.clock);
+  monitoring.Watch(epochs);
+  const Serving serving{.process = process,
+                        .roster = roster,
+                        .keys = keys,
+                        .engines = engines,
+                        .epochs = epochs,
+                        .monitoring = monitoring,
+                        .pool = pool,
+                        .joined = joined.get(),
+                        .service = service.get(),
+                        .listen = ListenOptions(config, keys, engines, monitoring)};
+  return engines.chain ? ServeChain(serving) : ServeEngines(serving);
 }
 
 absl::Status Run(const cli::Values& values, const JoinJob& join) {
@@ -1079,8 +861,8 @@ absl::Status Run(const cli::Values& values, const JoinJob& join) {
             machine.is_one_of_several() ? std::optional(machine.rank) : std::nullopt, json_log,
             &clock);
     const Notifier notifier = Notifier::FromEnvironment();
-    served = Serve(values, std::move(engines), several,
-                   {config, machine, signals, clock, random, log, notifier});
+    served =
+        Serve(values, engines, several, {config, machine, signals, clock, random, log, notifier});
   }
   // Nothing of the party is left here.
   if (served.ok() && job != nullptr) return job->Leave();

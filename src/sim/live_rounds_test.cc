@@ -364,6 +364,18 @@ TEST_F(LiveRoundsTest, AClockThatJumpsEndsNothingAtOnce) {
   }
 }
 
+// A counter of a clock that is ahead, which a full disk has not taken, would be above all later
+// ones once the clock is right: the frontend goes on from it.
+TEST_F(LiveRoundsTest, AfterAFullDiskUnderAWrongClockRoundsBeginAgain) {
+  deployment_.clock().now_s += 30 * 3600;
+  deployment_.disk(1).writes_left = 0;
+  EXPECT_THAT(deployment_.frontend().NewDraft(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  deployment_.disk(1).writes_left = -1;
+  deployment_.clock().now_s -= 30 * 3600;
+  for (int i = 0; i < 2; ++i) ExpectWorks(Announce());
+}
+
 // A round goes through all of its stages while the wall clocks are hours off, either way.
 TEST_F(LiveRoundsTest, ARoundThatIsOpenNeedsNoWallClock) {
   const uint64_t right_s = deployment_.clock().now_s;

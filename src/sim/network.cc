@@ -27,6 +27,7 @@ struct Network::Pending {
   Time answer_delay = 0;
   bool answer_lost = false;
   bool request_cut = false, answer_cut = false;
+  bool broken = false;  // by its server: what is answered later goes nowhere
 };
 
 Time Network::Latency() { return rng_.Between(kLeastLatency, kMostLatency); }
@@ -109,6 +110,16 @@ void Network::Send(Address from, Address to, wire::Frame request, Time delay) {
                  });
 }
 
+void Network::Close(Address address) {
+  auto found = listeners_.extract(address);
+  if (found.empty()) return;
+  const std::shared_ptr<Listener> listener = std::move(found.mapped());
+  listener->closed = true;
+  BreakCalls(listener->process);
+  // As net::Server's end, which waits for its threads.
+  while (listener.use_count() > 1) scheduler_->Sleep(kMillisecond);
+}
+
 void Network::Deliver(PendingPointer pending, Address from, Address to, wire::Frame request) {
   if (pending->done) return;
   if (blocked_.contains(std::minmax(from, to))) {
@@ -141,11 +152,13 @@ void Network::Serve(const Listener& listener, PendingPointer pending, Address fr
     std::shared_ptr<ByteSource> source = std::move(bulk);
     scheduler_->Spawn(process,
                       [this, pending, from, to, asked, source, frame = std::move(frame)]() mutable {
+                        if (pending->broken) return;
                         Answer answer{.frame = std::move(frame)};
                         if (source != nullptr) {
                           answer.cut = !Drain(*source, answer.frame.bulk).ok();
                         }
                         source.reset();
+                        if (pending->broken) return;
                         if (on_answer) on_answer(to, from, *asked, answer);
                         if (pending->answer_lost) return;
                         if (pending->answer_cut) {
@@ -188,8 +201,9 @@ void Network::Serve(const Listener& listener, PendingPointer pending, Address fr
     }
     at += n;
     if (rng_.Chance(0.3)) scheduler_->Sleep(Latency());
+    if (listener.closed) break;
   }
-  if (pending->request_cut) {
+  if (pending->request_cut || listener.closed) {
     sink.reset();
     pending->answer_lost = true;
     return Complete(pending, Broke(), Latency());
@@ -199,7 +213,9 @@ void Network::Serve(const Listener& listener, PendingPointer pending, Address fr
 
 void Network::BreakCalls(const Process* server) {
   for (const PendingPointer& pending : std::vector(served_)) {
-    if (pending->server == server) Complete(pending, Broke(), Latency());
+    if (pending->server != server) continue;
+    pending->broken = true;
+    Complete(pending, Broke(), Latency());
   }
 }
 

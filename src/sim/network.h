@@ -46,6 +46,7 @@ class Network {
                                                                  uint64_t bulk_bytes)>
         sink = nullptr;
     net::Handler handler = nullptr;
+    bool closed = false;
   };
   struct Answer {
     wire::Frame frame;  // with its bulk
@@ -68,10 +69,11 @@ class Network {
   std::function<void(bool given)> on_next;
 
   void Listen(Address address, Listener listener) {
-    listeners_[address] = std::make_shared<const Listener>(std::move(listener));
+    listeners_[address] = std::make_shared<Listener>(std::move(listener));
   }
-  // Connections are refused from now on.
-  void Close(Address address) { listeners_.erase(address); }
+  // All connections of the listener's process break, and new ones are refused. On a fiber; returns
+  // when nothing calls the listener any more.
+  void Close(Address address);
   // Its process has ended. `silently`: the machine lost its power, and nobody is told.
   void Died(const Process* process, bool silently);
 
@@ -81,7 +83,7 @@ class Network {
                               const std::function<bool()>& cancelled = nullptr);
   // Appends what the source gives until it fails, or gives an empty piece, as a connection does.
   absl::Status Drain(ByteSource& source, Bytes& all) const;
-  // The connections of all that the process is answering break.
+  // The connections of all that the process is answering break; answers that come later are lost.
   void BreakCalls(const Process* server);
   // A request whose answer nobody waits for.
   void Send(Address from, Address to, wire::Frame request, Time delay);
@@ -99,7 +101,7 @@ class Network {
   Rng rng_;
   Faults faults_;
   std::set<std::pair<Address, Address>> blocked_;
-  std::map<Address, std::shared_ptr<const Listener>> listeners_;
+  std::map<Address, std::shared_ptr<Listener>> listeners_;
   // Machines that lost their power: nobody refuses a connection there.
   std::set<const Process*> silent_;
   std::vector<PendingPointer> served_;  // being answered

@@ -28,8 +28,8 @@ constexpr int kMostRuns = 3;  // of a stage
 // of the simulation's is shorter.
 constexpr Time kKnownFor = 50 * kSecond, kShortestWindow = kSecond;
 constexpr Time kFailureIsKnown = 4 * kSecond;
-// A call to a machine that lost its power breaks within this time.
-constexpr Time kBroken = 30 * kSecond;
+// A call to a machine that lost its power breaks within this time, and then the others of its try.
+constexpr Time kBroken = 32 * kSecond;
 // A journal's record begins with its kind: a content or an epoch, among others. Before it stand its
 // length and a checksum.
 constexpr uint8_t kContentRecord = 1, kEpochRecord = 2;
@@ -186,6 +186,8 @@ void Oracles::Started(Address party, uint64_t highest_round) {
                          ", and starts with a journal that refuses those up to ", highest_round));
   }
 }
+
+void Oracles::Ends(Address party) { stopped_[party] = scheduler_.now(); }
 
 void Oracles::Stopped(Address party) {
   stopped_[party] = scheduler_.now();
@@ -557,7 +559,7 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       if (ok) {
         acknowledged_[message.round_id()] = scheduler_.now();
         for (size_t i = 0; i < message.slots().size() / 4; ++i) {
-          accepted_[message.round_id()].insert(SlotAt(message.slots(), i));
+          accepted_[{from, message.round_id()}].insert(SlotAt(message.slots(), i));
         }
       } else if (malicious_ == 0 &&
                  (absl::IsInvalidArgument(error) || absl::IsPermissionDenied(error))) {
@@ -581,7 +583,7 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       if (absl::StrContains(error.message(), "was not used")) {
         for (size_t i = 0; i < message.slots().size() / 4; ++i) {
           const uint32_t slot = SlotAt(message.slots(), i);
-          lost |= accepted_[message.round_id()].contains(slot) &&
+          lost |= accepted_[{from, message.round_id()}].contains(slot) &&
                   absl::StrContains(error.message(), absl::StrCat("slot ", slot, ":"));
         }
       }

@@ -80,6 +80,8 @@ class Oracles {
   // has ended, and what was in memory is lost.
   void Started(Address party, uint64_t highest_round);
   void Stopped(Address party);
+  // A machine of the party begins to end in good order: its calls break from now on.
+  void Ends(Address party);
   // A party's journal was compacted: what it had durably, and what stands durably in its place.
   void JournalReplaced(Address party, BytesView before, BytesView now);
   // Whether nothing keeps lists of live rounds from their way. Not at first.
@@ -148,9 +150,10 @@ class Oracles {
   std::map<Digest, uint64_t> rounds_;
   std::map<std::string, size_t> round_bytes_;  // of an answer with its tag
   std::set<std::string> answered_;
-  // Slots of queries that a client has sent, and that were accepted, by round.
+  // Slots of queries that a client has sent, by round, and that a machine of party 1 has accepted:
+  // each numbers its own.
   std::map<Address, std::map<std::string, std::set<uint32_t>>> sent_;
-  std::map<std::string, std::set<uint32_t>> accepted_;
+  std::map<std::pair<Address, std::string>, std::set<uint32_t>> accepted_;
   struct Asking {
     size_t lookup = 0;
     uint32_t attempts = 0;

@@ -265,7 +265,7 @@ class Simulation {
   Network network_;
   Oracles oracles_;
   std::unique_ptr<Adversary> adversary_;
-  server::RoundPlan plan_;
+  shoald::Rounds plan_;
   uint64_t compact_bytes_ = 0;  // of the parties' journals
   std::vector<std::unique_ptr<PartyMachines>> parties_;
   std::vector<std::unique_ptr<Node>> nodes_;  // heads first
@@ -321,18 +321,17 @@ Simulation::Simulation(const Universe& universe, const Options& options)
     parties_.push_back(std::make_unique<PartyMachines>());
   }
   const bool rare_rounds = rng_.Chance(0.15);
-  plan_ = {.open_ahead = 1,
-           .onions_window_s = (rare_rounds ? 9 : 2) + static_cast<uint32_t>(rng_.Below(2)),
-           .queries_window_s = 1 + static_cast<uint32_t>(rng_.Below(3)),
-           .answers_window_s = 2 + static_cast<uint32_t>(rng_.Below(4)),
-           .stage_limit_s = kStageLimitS,
-           .max_slots = 64,
-           .max_rounds = 4};
+  plan_.set_onions_window_s((rare_rounds ? 9 : 2) + static_cast<uint32_t>(rng_.Below(2)));
+  plan_.set_queries_window_s(1 + static_cast<uint32_t>(rng_.Below(3)));
+  plan_.set_answers_window_s(2 + static_cast<uint32_t>(rng_.Below(4)));
+  plan_.set_max_slots(64);
+  plan_.set_max_rounds(4);
   if (has_terms()) {
-    plan_.terms = {.refreshes = 2 + static_cast<uint32_t>(rng_.Below(9)),
-                   .days = 1 + static_cast<uint32_t>(rng_.Below(3)),
-                   .every_hours = 1,
-                   .open_minutes = 60};
+    shoald::Terms& terms = *plan_.mutable_terms();
+    terms.set_refreshes(2 + static_cast<uint32_t>(rng_.Below(9)));
+    terms.set_days(1 + static_cast<uint32_t>(rng_.Below(3)));
+    terms.set_every_hours(1);
+    terms.set_open_minutes(60);
   }
   // A round has seven records of 62 bytes.
   compact_bytes_ =
@@ -403,6 +402,7 @@ void Simulation::Terminate(Node& node) {
   node.ending = true;
   node.cuts_power = false;
   if (node.server == nullptr) return scheduler_.Kill(node.process);
+  oracles_.Ends(static_cast<Address>(PartyAt(node.address)));
   scheduler_.Spawn(node.process, [this, &node] {
     node.server->Stop();
     scheduler_.Kill(node.process);
@@ -424,20 +424,23 @@ void Simulation::BootNode(Node& node) {
                              .process = process,
                              .address = node.address,
                              .epoch = node.epoch,
-                             .plan = plan_,
-                             .journal = std::move(options)};
+                             .rounds = plan_,
+                             .stage_limit_s = kStageLimitS,
+                             .events = {.journal = std::move(options)}};
   if (options_.within_pieces) {
-    start.making_piece = [this, &node](const Digest& id) { WithinPiece(node, id, false); };
-    start.making_piece_of_term = [this, &node](const Digest& id) { WithinPiece(node, id, true); };
+    start.events.making_piece = [this, &node](const Digest& id) { WithinPiece(node, id, false); };
+    start.events.making_piece_of_term = [this, &node](const Digest& id) {
+      WithinPiece(node, id, true);
+    };
   }
   if (node.party->several()) {
     start.job = node.party->job->Member(RankAt(node.address));
-    start.ended = [this, &node, process] {
+    start.events.job_ended = [this, &node, process] {
       scheduler_.At(now(), [this, &node, process] {
         if (node.process == process) Terminate(node);
       });
     };
-    start.not_opened = [this, &node](const absl::Status& why) {
+    start.events.not_opened = [this, &node](const absl::Status& why) {
       if (!absl::IsFailedPrecondition(why)) return;
       oracles_.Violate("epochs",
                        absl::StrCat(node.machine.name, " has signed a round: ", why.ToString()));

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/parallel/thread_pool.h"
+#include "src/shoald/table_epochs.h"
 #include "src/table/records.h"
-#include "src/table/refresh.h"
 #include "src/table/testing/signed_table.h"
 
 namespace shoal::sim {
@@ -70,30 +70,12 @@ Universe::Universe(const std::vector<uint32_t>& machines, bool terms)
     tables_.push_back(std::make_shared<const table::Table>(
         table::testing::MakeTable(records, options, table::testing::Layout::kHashed, parties_,
                                   *roster_, kNowS, random_, pool)));
-    const table::Table& made = *tables_.back();
-    auto answers = std::make_shared<Bytes>(made.rows() * made.answer_bytes());
-    for (uint64_t row = 0; row < made.rows(); ++row) {
-      made.CopyAnswer(
-          row, MutableBytes(*answers).subspan(row * made.answer_bytes(), made.answer_bytes()));
-    }
-    answers_.push_back(std::move(answers));
   }
 }
 
 server::TableEpoch Universe::Epoch(uint64_t epoch, uint32_t party) const {
-  const table::Table& table = *tables_[epoch - 1];
-  server::TableEpoch out{.facts = {.manifest_digest = table.manifest().digest(),
-                                   .rows = table.rows(),
-                                   .row_bytes = table.manifest().row_bytes(),
-                                   .places = table::PlacesDigest(table.manifest().content())},
-                         .id = {},
-                         .epoch = epoch,
-                         .answers = {}};
-  std::ranges::copy(AsBytes(table.manifest().content().table_id()), out.id.begin());
-  if (party == parties()) {
-    out.holder = answers_[epoch - 1];
-    out.answers = {*out.holder, table.rows()};
-  }
+  server::TableEpoch out = shoald::ChainEpoch(*tables_[epoch - 1]);
+  if (party == parties()) SHOAL_CHECK(shoald::AddAnswers(*tables_[epoch - 1], out).ok());
   return out;
 }
 

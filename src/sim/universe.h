@@ -57,7 +57,6 @@ class Universe {
   std::optional<roster::PinnedParties> pins_;
   std::optional<roster::Roster> roster_;
   std::vector<std::shared_ptr<const table::Table>> tables_;
-  std::vector<std::shared_ptr<const Bytes>> answers_;
 };
 
 }  // namespace shoal::sim

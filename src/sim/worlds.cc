@@ -380,14 +380,13 @@ void Play::Boot(uint32_t number) {
                                .process = &self.process,
                                .address = static_cast<Address>(number),
                                .epoch = 1,
-                               .plan = {.open_ahead = 1,
-                                        .onions_window_s = 2,
-                                        .queries_window_s = 2,
-                                        .answers_window_s = 3,
-                                        .stage_limit_s = 30,
-                                        .max_slots = 64,
-                                        .max_rounds = 4}};
-  options.stage_done = [this, number](const wire::StageReport& report) {
+                               .stage_limit_s = 30};
+  options.rounds.set_onions_window_s(2);
+  options.rounds.set_queries_window_s(2);
+  options.rounds.set_answers_window_s(3);
+  options.rounds.set_max_slots(64);
+  options.rounds.set_max_rounds(4);
+  options.events.stage_done = [this, number](const wire::StageReport& report) {
     if (Has(world_.coalition, number) || party(number).committed) return;
     AddTold(number, absl::StrCat("to its monitoring: ", Form(report)));
   };
