@@ -92,8 +92,6 @@ absl::StatusOr<Recipient> Recipient::Create(const PublicKey& public_key) {
   return recipient;
 }
 
-Info::Info(Aead aead, BytesView info) : aead_(aead), context_(KeyScheduleContext(aead, info)) {}
-
 namespace {
 
 // What calls leave on the stack: registers that the compiler has spilled, the ends of messages in

@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
+#include "src/onion/suite.h"
 
 namespace shoal::onion {
 
@@ -27,8 +28,6 @@ inline constexpr size_t kEncBytes = 32;  // an encapsulated key: the ephemeral p
 inline constexpr size_t kTagBytes = 16;
 inline constexpr size_t kSealBytes = kEncBytes + kTagBytes;  // what a seal adds to a message
 inline constexpr size_t kSeedBytes = 32;                     // an exported secret
-
-using PublicKey = std::array<uint8_t, 32>;  // X25519, RFC 7748
 
 struct KeyPair {
   PublicKey public_key;
@@ -54,25 +53,6 @@ class Recipient {
   std::shared_ptr<const Table> table_;
 };
 
-// Which of the two suites: they have different AEAD identifiers, and with them different secrets.
-enum class Aead : uint16_t {
-  kChaCha20Poly1305 = 0x0003,
-  kExportOnly = 0xffff,
-};
-
-// What the RFC's `info` adds to the key schedule, hashed once for many messages.
-class Info {
- public:
-  Info(Aead aead, BytesView info);
-  Aead aead() const { return aead_; }
-  // key_schedule_context (RFC 9180, section 5.1): mode, psk_id_hash, info_hash.
-  const std::array<uint8_t, 65>& key_schedule_context() const { return context_; }
-
- private:
-  Aead aead_;
-  std::array<uint8_t, 65> context_;
-};
-
 // `count` items of `bytes` bytes each, one every `stride` bytes: arrays of records are sealed and
 // opened in place, without a copy.
 struct Items {
@@ -85,9 +65,6 @@ struct MutableItems {
   size_t stride;
   size_t bytes;
 };
-
-// The longest exporter context: that of Export() still fits one block of SHA-256.
-inline constexpr size_t kMaxExporterContext = 32;
 
 // The calls below work on `count` items and take one thread: the caller splits batches over
 // threads; from 128 items on, larger batches are no faster. Ephemeral secrets are 32 uniformly

@@ -175,13 +175,12 @@ KeyScheduleBlocks MakeBlocks(const Info& info, const PublicKey& recipient,
 
 }  // namespace
 
-std::array<uint8_t, 65> KeyScheduleContext(Aead aead, BytesView info) {
+// Without a psk.
+Info::Info(Aead aead, BytesView info) : aead_(aead) {
   const auto suite = SuiteId(aead);
-  std::array<uint8_t, 65> context;
-  context[0] = 0;  // base mode
-  LabeledExtract(suite, {}, "psk_id_hash", {}, context.data() + 1);
-  LabeledExtract(suite, {}, "info_hash", info, context.data() + 33);
-  return context;
+  context_[0] = 0;  // base mode
+  LabeledExtract(suite, {}, "psk_id_hash", {}, context_.data() + 1);
+  LabeledExtract(suite, {}, "info_hash", info, context_.data() + 33);
 }
 
 KeySchedule::KeySchedule(const Kernel* kernel, const Info& info, const PublicKey& recipient,

@@ -8,13 +8,10 @@
 
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
-#include "src/onion/hpke.h"
 #include "src/onion/kernel.h"
+#include "src/onion/suite.h"
 
 namespace shoal::onion {
-
-// key_schedule_context (section 5.1) without a psk.
-std::array<uint8_t, 65> KeyScheduleContext(Aead aead, BytesView info);
 
 // From shared points to keys and exports, for one recipient, info and exporter context. Nothing in
 // it is secret.
