@@ -1,4 +1,4 @@
-#include "src/server/control.h"
+#include "src/shoald/control.h"
 
 #include <atomic>
 #include <functional>
@@ -20,7 +20,7 @@
 #include "src/round/header.h"
 #include "src/wire/control.h"
 
-namespace shoal::server {
+namespace shoal::shoald {
 namespace {
 
 using machines::Machines;
@@ -457,4 +457,4 @@ TEST(ControlMessagesTest, WhatNoMachineSaysIsRefused) {
 }
 
 }  // namespace
-}  // namespace shoal::server
+}  // namespace shoal::shoald
