@@ -81,8 +81,8 @@ MachineControl::MachineControl(machines::Machines* machines, Options options)
 
 MachineControl::~MachineControl() = default;
 
-server::Control::Options MachineControl::ControlOptions() {
-  server::Control::Options control;
+Control::Options MachineControl::ControlOptions() {
+  Control::Options control;
   control.period = options_.period;
   control.obey = [this](const Digest& id, const wire::RoundOrder& order) {
     return Obey(id, order);

@@ -23,9 +23,9 @@
 #include "src/parallel/mutex.h"
 #include "src/parallel/task_group.h"
 #include "src/round/header.h"
-#include "src/server/control.h"
 #include "src/server/frontend.h"
 #include "src/server/party.h"
+#include "src/shoald/control.h"
 #include "src/shoald/round_steps.h"
 
 namespace shoal::shoald {
@@ -134,7 +134,7 @@ class MachineControl final : public Orders {
   absl::Status AwaitEnd(std::chrono::seconds limit);
 
  private:
-  server::Control::Options ControlOptions();
+  Control::Options ControlOptions();
   // OK if all others can open rounds of this epoch; else FAILED_PRECONDITION, naming one.
   absl::Status CheckEpochLocked(uint64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // How long after a machine has heard of something its clients are shown it.
@@ -150,7 +150,7 @@ class MachineControl final : public Orders {
   // At the head: of which epochs the others can open rounds, by rank.
   std::map<uint32_t, std::vector<uint64_t>> epochs_ ABSL_GUARDED_BY(mutex_);
   TaskGroup noise_;  // that is made ahead of time
-  server::Control control_;
+  Control control_;
 };
 
 }  // namespace shoal::shoald

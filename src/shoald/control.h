@@ -8,8 +8,8 @@
 // takes place whether there is anything to say or not. A gather that succeeds has delivered what
 // all had to say, and a machine at which it fails ends; so an order passes once, and so does its
 // result. docs/machines.md has the argument.
-#ifndef SHOAL_SRC_SERVER_CONTROL_H_
-#define SHOAL_SRC_SERVER_CONTROL_H_
+#ifndef SHOAL_SRC_SHOALD_CONTROL_H_
+#define SHOAL_SRC_SHOALD_CONTROL_H_
 
 #include <chrono>
 #include <cstdint>
@@ -29,7 +29,7 @@
 #include "src/parallel/task_group.h"
 #include "src/wire/control.h"
 
-namespace shoal::server {
+namespace shoal::shoald {
 
 // Thread-safe.
 class Control {
@@ -175,6 +175,6 @@ class Control {
   std::thread ticks_;
 };
 
-}  // namespace shoal::server
+}  // namespace shoal::shoald
 
-#endif  // SHOAL_SRC_SERVER_CONTROL_H_
+#endif  // SHOAL_SRC_SHOALD_CONTROL_H_

@@ -1,4 +1,4 @@
-#include "src/server/control.h"
+#include "src/shoald/control.h"
 
 #include <atomic>
 #include <functional>
@@ -21,7 +21,7 @@
 #include "src/round/header.h"
 #include "src/wire/control.h"
 
-namespace shoal::server {
+namespace shoal::shoald {
 namespace {
 
 using machines::Machines;
@@ -444,4 +444,4 @@ TEST(ControlMessagesTest, WhatNoMachineSaysIsRefused) {
 }
 
 }  // namespace
-}  // namespace shoal::server
+}  // namespace shoal::shoald

@@ -1,4 +1,4 @@
-#include "src/server/control.h"
+#include "src/shoald/control.h"
 
 #include <algorithm>
 #include <optional>
@@ -11,7 +11,7 @@
 #include "src/round/header.h"
 #include "src/wire/frame.h"
 
-namespace shoal::server {
+namespace shoal::shoald {
 namespace {
 
 // How long a machine may be late for a tick because it computes. Its ticks have a thread of their
@@ -415,4 +415,4 @@ void Control::TickUntilEnded() {
   }
 }
 
-}  // namespace shoal::server
+}  // namespace shoal::shoald
