@@ -583,7 +583,7 @@ TEST(NetTest, WhoSendsNoFirstRequestIsCut) {
   RawTls half_a_header(*server);
   half_a_header.Write(Bytes(10));
   ExpectCutAfter(kShort, half_a_header);
-  // The limit is for the header of the first request, not for requests.
+  // The limit is for headers, not for requests.
   RawTls late(*server);
   late.WriteFrame(Request());
   SHOAL_ASSERT_OK(late.ReadFrame());
@@ -596,7 +596,7 @@ TEST(NetTest, WhoSendsNoFirstRequestIsCut) {
 TEST(NetTest, WaitingForTheHandlerIsNotIdling) {
   Server::Options options = ServerOptions();
   options.idle_timeout = options.progress_timeout = options.handshake_timeout =
-      options.first_request_timeout = kShort;
+      options.header_timeout = kShort;
   Pending pending;
   const auto server = StartServer(std::move(options), pending.handler());
   std::thread answers([&] {
