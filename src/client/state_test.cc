@@ -939,7 +939,6 @@ TEST_F(StateTest, KeepsTheCutOfWhatHasNoSlotsYet) {
   EXPECT_EQ(round.submissions[2].first_slot, 23u);
   EXPECT_EQ(round.onions(), 15u);
   EXPECT_EQ(round.slots(), 4u) << "those without a gap before them";
-  EXPECT_TRUE(round.has_slots());
 }
 
 TEST_F(StateTest, SubmissionsThatMakeNoSenseAreDamage) {
