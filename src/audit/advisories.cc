@@ -360,10 +360,14 @@ Judgement Judge(Order order, absl::string_view version, const Affected& affected
   const std::optional<Version> parsed = Version::Parse(order, version);
   // What is no version could be any, also one of those that are listed.
   bool unclear = affected.unclear || !parsed.has_value();
+  size_t read = 0;
   for (const std::string& text : affected.versions) {
     if (text == version) return {.verdict = Verdict::kAffected, .fixed = ""};
     if (!parsed.has_value()) continue;
     const std::optional<Version> single = Version::ParseBound(order, text);
+    read += single.has_value();
+    // A range in a place for versions.
+    unclear |= !single.has_value() && absl::string_view("<>=!~^*").find(text[0]) < 7;
     if (single.has_value() && CompareWithBound(*parsed, *single) == 0) {
       return {.verdict = Verdict::kAffected, .fixed = ""};
     }
@@ -378,6 +382,8 @@ Judgement Judge(Order order, absl::string_view version, const Affected& affected
               .fixed = interval.to_is_affected ? "" : interval.to.value_or("")};
     }
   }
+  // Old versions of PyPI stand beside others, and cannot be read. Alone they say nothing.
+  unclear |= read == 0 && affected.intervals.empty() && !affected.versions.empty();
   return {.verdict = unclear ? Verdict::kUnclear : Verdict::kNotAffected, .fixed = ""};
 }
 

@@ -620,11 +620,7 @@ std::string DistributionOf(absl::string_view os_release) {
   const std::string &id = fields["ID"], &version = fields["VERSION_ID"];
   std::string name;
   if (id == "debian") name = absl::StrCat("Debian:", version);
-  if (id == "ubuntu") {
-    // Every second year's release of April has long-term support, and the words for it in its name.
-    const bool even = version.size() == 5 && (version[1] - '0') % 2 == 0;
-    name = absl::StrCat("Ubuntu:", version, even && absl::EndsWith(version, ".04") ? ":LTS" : "");
-  }
+  if (id == "ubuntu") name = UbuntuEcosystem(version);
   return OrderOf(name).has_value() ? name : "";
 }
 

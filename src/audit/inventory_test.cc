@@ -541,6 +541,8 @@ TEST(InventoryTest, ALockedPackageIsThatOfItsAddress) {
            {"@a/b", "1.0.0", "https://npm.pkg.github.com/download/@a/b/1.0.0/0123abcd", true},
            {"a", "1.0.0", "https://r.example.org/a/download/a-1.0.0.tgz?cache=0&sync=1", true},
            {"a", "1.0.0", "https://r.example.org/a/download/a-1.0.1.tgz?cache=0&sync=1", false},
+           {"a", "1.0.0", "https://g/api/v4/groups/7/-/packages/npm/a/-/a-1.0.0.tgz", true},
+           {"a", "1.0.0", "https://g/api/v4/groups/7/-/packages/npm/b/-/b-1.0.0.tgz", false},
            {"a", "1.0.0", "https://r.example.org/a/-/9f8e7d.tgz", true},
            {"a", "1.0.0", "https://codeload.github.com/x/a/tar.gz/v9.9.9", true},
            {"a", "1.0.0", "git+ssh://git@github.com/x/a.git#0123", true},
@@ -992,6 +994,15 @@ TEST(InventoryTest, GosPackageUrls) {
   };
   EXPECT_EQ(parse("pkg:golang/h/net@v5.3.0#v5"),
             (Lines{"Go h/net v5.3.0 (possible)", "Go h/net/v5 v5.3.0"}));
+  // Each of its parts could be a module's end: not a million copies of it.
+  for (const bool subpath : {false, true}) {
+    std::string path;
+    for (int i = 0; i < 1'000'000; ++i) path += "/x";
+    EXPECT_EQ(parse(absl::StrCat("pkg:golang/a.b", subpath ? "/m@v1.0.0#" : "", path,
+                                 subpath ? "" : "@v1.0.0"))
+                  .size(),
+              1u);
+  }
   EXPECT_EQ(parse("pkg:golang/h/vault@v0.9.0#/api/auth/"),
             (Lines{"Go h/vault v0.9.0 (possible)", "Go h/vault/api v0.9.0 (possible)",
                    "Go h/vault/api/auth v0.9.0"}));
@@ -1018,6 +1029,9 @@ TEST(InventoryTest, GosPackageUrls) {
             (Lines{"Go golang.org/x/text v0.3.6 (possible)",
                    "Go golang.org/x/text/unicode v0.3.6 (possible)",
                    "Go golang.org/x/text/unicode/norm v0.3.6"}));
+  // A commit says no major version, so that the module may have any.
+  EXPECT_THAT(parse("pkg:golang/gopkg.in/yaml.v2/internal@a5b47d31c556"),
+              ::testing::Contains("Go gopkg.in/yaml.v2 a5b47d31c556 (possible)"));
   EXPECT_EQ(parse("pkg:golang/golang.org/x/text/unicode/norm@v0.3.6?type=module"),
             (Lines{"Go golang.org/x/text/unicode/norm v0.3.6"}));
   EXPECT_EQ(parse("pkg:golang/github.com/a/b@v1.0.0"), (Lines{"Go github.com/a/b v1.0.0"}));

@@ -221,7 +221,8 @@ bool IsOfOtherNpm(absl::string_view address, absl::string_view name, absl::strin
                     last = std::string(BaseName(whole));
   absl::string_view file = BaseName(path);
   if (!absl::ConsumeSuffix(&file, ".tgz")) return false;
-  const size_t lone = path.find(kLoneHyphen);
+  // The last one: a way may have others, as that of GitLab's groups.
+  const size_t lone = path.rfind(kLoneHyphen);
   if (lone != std::string::npos) {
     const absl::string_view before = absl::string_view(path).substr(0, lone);
     const absl::string_view scope = BaseName(before.substr(0, before.rfind('/')));

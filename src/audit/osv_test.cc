@@ -260,7 +260,9 @@ TEST(OsvTest, WhatCannotBeComparedIsUnclear) {
        {Ranges(R"({"introduced":"0"},{"fixed":"1.x"})"), Ranges(R"({"introduced":"abc"})"),
         Ranges(R"({"introduced":"0"},{"limit":"none"})"), Ranges(R"({"introduced":"0"})", "SEMVER"),
         Ranges(R"({"introduced":"6e57"},{"fixed":"c434"})", "GIT"), std::string(R"("ranges":[])"),
-        std::string(R"("versions":[])")}) {
+        std::string(R"("versions":[])"), std::string(R"("versions":["<= 1.5"])"),
+        std::string(R"("versions":["2.0","<1.5"])"),
+        std::string(R"("versions":["all-of-them"])")}) {
     const Affected affected = AffectedBy("PyPI", ranges);
     EXPECT_EQ(Of(Order::kPep440, "1.0", affected), Verdict::kUnclear) << ranges;
   }
@@ -360,7 +362,7 @@ TEST(OsvTest, EcosystemsHaveOneName) {
   const std::string versions = R"("versions":["1"])";
   const auto table = Table({Record("A-1", Package("pypi", "a", versions)),
                             Record("A-2", Package("npm:https://h", "JSONStream", versions)),
-                            Record("U-1", Package("Ubuntu:16.04:LTS", "a", versions)),
+                            Record("U-1", Package("Ubuntu:16.04", "a", versions)),
                             Record("U-2", Package("Ubuntu:Pro:16.04:LTS", "a", versions)),
                             Record("U-3", Package("Ubuntu:Pro:FIPS:16.04:LTS", "a", versions)),
                             Record("D-1", Package("Debian:12", "a", versions)),

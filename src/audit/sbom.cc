@@ -90,6 +90,8 @@ std::vector<absl::string_view> ModulesAround(absl::string_view path, absl::strin
   static constexpr std::pair<absl::string_view, size_t> kBegins[] = {
       {"github.com/", 2}, {"gitlab.com/", 2}, {"bitbucket.org/", 2}, {"golang.org/x/", 2}};
   absl::ConsumePrefix(&version, "v");
+  // A commit, or nothing, says no major version: then a module may have any.
+  const bool says_major = Version::Parse(Order::kSemver, version).has_value();
   const absl::string_view major = version.substr(0, version.find('.'));
   std::vector<absl::string_view> modules;
   if (!absl::StrContains(path.substr(0, path.find('/')), ".")) return modules;
@@ -102,10 +104,11 @@ std::vector<absl::string_view> ModulesAround(absl::string_view path, absl::strin
     const absl::string_view module = path.substr(0, end);
     if (parts++ < least) continue;
     const std::optional<absl::string_view> named = MajorOfPath(module);
-    if (named == major) modules.clear();
-    if (!named.has_value() || named == major) modules.push_back(module);
+    const bool is_of_major = says_major && named == major;
+    if (is_of_major) modules.clear();
+    if (!says_major || !named.has_value() || is_of_major) modules.push_back(module);
   }
-  if (MajorOfPath(path) == major) modules.clear();
+  if (says_major && MajorOfPath(path) == major) modules.clear();
   return modules;
 }
 
@@ -117,12 +120,16 @@ absl::Status AddGo(const PackageUrl& url, absl::string_view full, bool is_module
   if (IsOfGoItself(full)) {
     return collector.Add("Go", full == "std" ? "stdlib" : full, GoRelease(url.version));
   }
+  // Every part of it may be where the module ends.
+  constexpr size_t kMostOfPath = 4096;
+  if (full.size() + url.subpath.size() > kMostOfPath) {
+    return collector.Skip(full.substr(0, 64), "is longer than a path of Go can be");
+  }
   const auto add = [&](absl::string_view path, bool is_whole) {
-    const std::string doubt =
-        absl::StrCat("it may be the module of ", full, url.subpath.empty() ? "" : "/", url.subpath);
-    return collector.Add("Go", path, url.version,
-                         is_whole ? Certainty::kCertain : Certainty::kPossible,
-                         is_whole ? "" : doubt);
+    if (is_whole) return collector.Add("Go", path, url.version);
+    return collector.Add("Go", path, url.version, Certainty::kPossible,
+                         absl::StrCat("it may be the module of ", full,
+                                      url.subpath.empty() ? "" : "/", url.subpath));
   };
   if (url.subpath.empty() && !is_module && url.kind != "module") {
     for (const absl::string_view module : ModulesAround(full, url.version)) {

@@ -326,6 +326,13 @@ std::optional<Order> OrderOf(absl::string_view ecosystem) {
   return std::nullopt;
 }
 
+std::string UbuntuEcosystem(absl::string_view release) {
+  // Every second year's release of April has long-term support, and the words for it in its name.
+  const bool is_lts = release.size() == 5 && absl::ascii_isdigit(release[1]) &&
+                      (release[1] - '0') % 2 == 0 && absl::EndsWith(release, ".04");
+  return absl::StrCat("Ubuntu:", release, is_lts ? ":LTS" : "");
+}
+
 std::string CanonicalEcosystem(absl::string_view ecosystem) {
   const absl::string_view family = ecosystem.substr(0, ecosystem.find(':'));
   for (const absl::string_view known : {"PyPI", "npm", "crates.io", "Go"}) {
@@ -344,6 +351,7 @@ std::string CanonicalEcosystem(absl::string_view ecosystem) {
       });
       parts.erase(parts.begin() + 1, release);
     }
+    if (known == "Ubuntu" && parts.size() == 2) return UbuntuEcosystem(parts[1]);
     return absl::StrCat(known, absl::StrJoin(parts, ":"));
   }
   return std::string(ecosystem);

@@ -71,6 +71,8 @@ std::optional<Order> OrderOf(absl::string_view ecosystem);
 // the release, whose fixes are newer ("Ubuntu:Pro:16.04:LTS" is "Ubuntu:16.04:LTS"), but for FIPS:
 // these have versions of their own.
 std::string CanonicalEcosystem(absl::string_view ecosystem);
+// "Ubuntu:22.04:LTS" for 22.04, "Ubuntu:22.10" for 22.10: as OSV names it.
+std::string UbuntuEcosystem(absl::string_view release);
 
 // The key of a package in a table of advisories: "PyPI/django". Names that an ecosystem takes for
 // the same give the same key: PyPI's are normalised as PEP 503 says, and in those of crates.io case

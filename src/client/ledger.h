@@ -74,7 +74,7 @@ class Ledger {
   static constexpr size_t kDetailed = 256;
 
   void Add(const Submission& submission);
-  // A round in which slots were held and nothing was sent.
+  // A round for which onions were made, and in which nothing was asked.
   void AddIdleRound() { ++idle_rounds_; }
   // The ledger was read from a file that may have been an old copy. What that lacks is lost.
   void AddDoubt() { ++doubts_; }

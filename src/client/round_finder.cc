@@ -57,9 +57,10 @@ struct RoundFinder::Candidates {
 
 RoundStatusOr<Digest> RoundFinder::Obtain(uint32_t slots) {
   SHOAL_RETURN_IF_ERROR(held_rounds_.DropUnusable());
-  const uint64_t now_s = call_.NowSeconds();
-  SHOAL_ASSIGN_OR_RETURN(const std::optional<Digest> unused, FindUnused(slots, now_s));
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<Digest> unused, FindUnused(slots, call_.NowSeconds()));
   if (unused) return *unused;
+  // That may have waited for as long as a round lives: the time for a new one begins here.
+  const uint64_t now_s = call_.NowSeconds();
   Search search{.slots = slots,
                 .only_new_rounds = false,
                 .asked_from_s = now_s,
@@ -288,13 +289,16 @@ absl::StatusOr<HeldRound*> RoundFinder::PrepareOnions(const round::Round& round,
   SHOAL_CHECK(!held->over && held->rows.empty());  // its seed is wiped, or its slots carry rows
   held->for_lookup = !call_.options.term;
   if (held->onions() < slots) {
+    const bool is_new = held->submissions.empty();
     // What an earlier run cut stays as it is.
     const std::vector<OnionSubmission> more =
         Split(held->onions(), slots, OnionsPerPiece(round, call_.options.piece_bytes));
     held->submissions.insert(held->submissions.end(), more.begin(), more.end());
     // Saves seed and cut first, so that a submission repeated after a crash has the same bytes.
     if (absl::Status saved = call_.store.Save(); !saved.ok()) {
-      state.End(*held);  // what is on disk is unknown, so nothing may be sent
+      // What is on disk is unknown, so nothing may be sent. If nothing was before, it costs
+      // nothing.
+      is_new ? held->End() : state.End(*held);
       return saved;
     }
   }

@@ -144,8 +144,7 @@ struct State {
   static constexpr uint64_t kLookupS = 24 * 3600;
 
   HeldRound* FindRound(const Digest& id);
-  // Wipes a round's secrets, and charges the round to the ledger if slots were held in it and
-  // nothing was asked.
+  // Wipes a round's secrets, and charges the round to the ledger if it is idle.
   void End(HeldRound& round);
   // The entry of the lookup with this digest of its keys; null if there is none.
   TriedLookup* FindLookup(const Digest& lookup);

@@ -1122,7 +1122,7 @@ TEST_F(StateOf02Test, AnOldCopyHasTheLedgerOfTheLatest) {
   Overwrite(path_, old);
   auto store = Open();
   EXPECT_EQ(store->doubt(), "is an old copy");
-  ExpectKept(store->state(), /*idle_rounds=*/8);
+  ExpectKept(store->state(), /*idle_rounds=*/7);
   EXPECT_EQ(store->state().ledger.doubts(), 0u);
 }
 
@@ -1150,7 +1150,7 @@ TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
   state.rounds.push_back(idle(4));       // has no slots, or so the frontend says
   for (OnionSubmission& submission : state.rounds[3].submissions) submission.first_slot.reset();
   state.rounds.push_back(idle(5));  // goes on
-  state.rounds.push_back(idle(6));  // nothing was cut for it, so that nothing was sent
+  state.rounds.push_back(idle(4));  // nothing was cut for it, so that nothing was sent
   state.rounds[5].submissions.clear();
   state.End(state.rounds[1]);
   EXPECT_EQ(state.ledger.idle_rounds(), 1u);
@@ -1159,8 +1159,8 @@ TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
   state.SawSignedTime(1005);
   EXPECT_TRUE(state.DropExpired(1005));
   EXPECT_EQ(state.rounds.size(), 1u);
-  EXPECT_EQ(state.ledger.idle_rounds(), 2u);
-  EXPECT_DOUBLE_EQ(state.ledger.Grown(1e-6), 3e-6);
+  EXPECT_EQ(state.ledger.idle_rounds(), 3u);
+  EXPECT_DOUBLE_EQ(state.ledger.Grown(1e-6), 4e-6);
 }
 
 // A state that was restored from an old copy gives its rounds up: their slots were held.

@@ -45,7 +45,8 @@ absl::StatusOr<audit::Inventory> ReadInputs(const cli::Values& values) {
     return cli::UsageError(
         "nothing to audit: give a lock file, an SBOM, a directory, or --installed");
   }
-  audit::Distribution distribution{.stated = cli::TextOr(values, "distribution", "")};
+  audit::Distribution distribution{
+      .stated = audit::CanonicalEcosystem(cli::TextOr(values, "distribution", ""))};
   if (!distribution.stated.empty() &&
       audit::OrderOf(distribution.stated) != audit::Order::kDebian) {
     return cli::UsageError(

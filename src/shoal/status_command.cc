@@ -311,7 +311,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
   SHOAL_ASSIGN_OR_RETURN(
       const client::Deployment deployment,
       client::Deployment::Fetch(*transport, config.pins, state, now_s, config.placement_cache));
-  // The ledger counts rounds in which slots were held for nothing once they have expired.
+  // The ledger counts rounds that were entered for nothing once they have expired.
   const uint32_t tolerance_s = deployment.roster().clock_tolerance_s();
   state.DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);
   SHOAL_ASSIGN_OR_RETURN(wire::GetStatusResponse status,

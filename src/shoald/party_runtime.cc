@@ -90,7 +90,13 @@ PartyRuntime::PartyRuntime(Options options)
       // The answers of refreshes wait for days, and so in files alone.
       refresh_spools_(options_.config.spool_directory(), /*memory_bytes=*/0) {}
 
-PartyRuntime::~PartyRuntime() { options_.network->Close(); }
+PartyRuntime::~PartyRuntime() { CloseAndCancel(); }
+
+void PartyRuntime::CloseAndCancel() {
+  options_.network->Close();
+  if (next_ != nullptr) next_->CancelStages();
+  if (parts_ != nullptr) parts_->CancelAll();
+}
 
 absl::StatusOr<std::unique_ptr<PartyRuntime>> PartyRuntime::Create(Options options) {
   std::unique_ptr<PartyRuntime> self(new PartyRuntime(std::move(options)));
@@ -342,9 +348,7 @@ absl::Status PartyRuntime::Stop() {
   // The head tells the others once its own part has ended.
   absl::Status end;
   if (!is_head() && !journal_broken_) end = control_->AwaitEnd(kHeadSaysSoWithin);
-  options_.network->Close();
-  if (next_ != nullptr) next_->CancelStages();
-  if (parts_ != nullptr) parts_->CancelAll();
+  CloseAndCancel();
   refresh_driver_.reset();
   driver_.reset();
   clients_.reset();

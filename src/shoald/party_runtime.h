@@ -136,7 +136,8 @@ class PartyRuntime {
   // Reads the party's state and puts it together; nobody is called or listened to. Errors: those of
   // FileJournal::Open, Terms::Open, Party::Create and Frontend::Create.
   static absl::StatusOr<std::unique_ptr<PartyRuntime>> Create(Options options);
-  // As Stop, without a word to the other machines.
+  // Listens no more, and ends the calls that are under way. Rounds are left as they are, as by a
+  // crash: Stop ends them.
   ~PartyRuntime();
   PartyRuntime(const PartyRuntime&) = delete;
   PartyRuntime& operator=(const PartyRuntime&) = delete;
@@ -170,6 +171,8 @@ class PartyRuntime {
   const PeerService* peers() const { return peers_.get(); }       // null at party 1
 
  private:
+  // The network closes, and calls that are under way end. May run twice.
+  void CloseAndCancel();
   class Expiry;
   explicit PartyRuntime(Options options);
   uint32_t number() const { return options_.config.party(); }

@@ -586,9 +586,10 @@ absl::Status ServeChain(const Serving& serving) {
   if (serving.service != nullptr && config.party() != 1) {
     SHOAL_ASSIGN_OR_RETURN(engines_server, ListenForEngines(serving));
   }
+  // What can fail comes before the first round is opened to clients.
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<net::PageServer> pages, ShowPages(monitoring, config));
   SHOAL_RETURN_IF_ERROR(runtime->Start());
   WatchParty(*runtime, network, serving);
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<net::PageServer> pages, ShowPages(monitoring, config));
   const table::Manifest& manifest = serving.epochs.table()->manifest();
   spdlog::info("{} of {} listens on {}; table {}, epoch {}: {} rows of {} bytes",
                serving.self().name, serving.roster.deployment(), network.address(), manifest.name(),

@@ -110,6 +110,10 @@ absl::StatusOr<PeerAnswer> TlsCalls::Call(PeerCall call) {
 
 absl::StatusOr<PeerAnswer> TlsCalls::CallWithList(const PeerCall& call, Deadline deadline) {
   const MutexLock lock(live_mutex_);
+  // A call without time would break the connection that is kept.
+  if (std::chrono::steady_clock::now() >= deadline) {
+    return absl::DeadlineExceededError("a list of live rounds waited for the one before");
+  }
   // The party may have been restarted since the last list: then a new connection is tried, too.
   bool kept = live_connection_ != nullptr;
   absl::StatusOr<wire::Frame> answer;
