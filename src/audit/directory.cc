@@ -140,9 +140,10 @@ bool IsJsonOfInventory(const fs::path& path) {
     file.clear();
     file.seekg(static_cast<std::streamoff>(at));
     file.read(part.data(), static_cast<std::streamsize>(part.size()));
-    const absl::string_view read(part.data(), static_cast<size_t>(file.gcount()));
-    for (const absl::string_view mark :
-         {"\"bomFormat\"", "\"spdxVersion\"", "\"lockfileVersion\""}) {
+    std::string read(part.data(), static_cast<size_t>(file.gcount()));
+    std::erase(read, '\0');  // UTF-16 has a zero beside every letter
+    for (const absl::string_view mark : {"\"bomFormat\"", "\"spdxVersion\"", "\"lockfileVersion\"",
+                                         "spdx.org/rdf/3", "\"artifactRelationships\""}) {
       if (absl::StrContains(read, mark)) return true;
     }
   }
@@ -167,8 +168,9 @@ bool IsForeignName(const fs::path& path) {
       // Archives of packages.
       ".whl", ".jar", ".war", ".ear", ".aar", ".nupkg", ".gem", ".crate", ".pex", ".pyz", ".conda",
       ".deb", ".rpm", ".apk"};
-  static constexpr absl::string_view kBillEnds[] = {".xml", ".rdf", ".txt", ".tag", ".csv",
-                                                    ".gz",  ".zst", ".xz",  ".bz2", ".zip"};
+  static constexpr absl::string_view kBillEnds[] = {".xml", ".rdf",  ".txt",   ".tag",   ".csv",
+                                                    ".gz",  ".zst",  ".xz",    ".bz2",   ".zip",
+                                                    ".yml", ".yaml", ".jsonl", ".jsonld"};
   // Under names that say nothing by themselves.
   static constexpr absl::string_view kPaths[] = {"/dpkg/status", "/apk/db/installed",
                                                  "/rpm/Packages", "/vendor/modules.txt"};

@@ -465,7 +465,7 @@ absl::string_view BaseName(absl::string_view path) {
 
 bool IsBillName(absl::string_view name) {
   const std::string lower = absl::AsciiStrToLower(name);
-  static constexpr absl::string_view kWords[] = {"bom", "cdx", "spdx"};
+  static constexpr absl::string_view kWords[] = {"bom", "cdx", "spdx", "spdx3", "syft"};
   const std::vector<absl::string_view> words = absl::StrSplit(lower, absl::ByAnyChar("._-"));
   return absl::StrContains(lower, "sbom") || absl::StrContains(lower, "cyclonedx") ||
          std::ranges::any_of(words, [](absl::string_view word) {

@@ -505,6 +505,8 @@ TEST(InventoryTest, BothListsOfAPackageLockSayTheSame) {
            {R"("alias":{"version":"3.0.0"})", "! node_modules/alias: " + other + "alias 3.0.0"},
            {R"("web":{"version":"https://h/web/-/web-5.0.0.tgz"})",
             "! node_modules/web: " + other + "web https://h/web/-/web-5.0.0.tgz"},
+           {R"("git":{"version":"git+ssh://git@h/y.git#abc"})",
+            "! node_modules/git: " + other + "git git+ssh://git@h/y.git#abc"},
            {R"("mine":{"version":"1.0.0"})", "! node_modules/mine: " + other + "mine 1.0.0"}}) {
     EXPECT_EQ(parse(dependencies), with(line)) << dependencies;
   }
@@ -546,7 +548,11 @@ TEST(InventoryTest, ALockedPackageIsThatOfItsAddress) {
            {"a", "1.0.0", "https://r.example.org/a/-/9f8e7d.tgz", true},
            {"a", "1.0.0", "https://codeload.github.com/x/a/tar.gz/v9.9.9", true},
            {"a", "1.0.0", "git+ssh://git@github.com/x/a.git#0123", true},
-           {"a", "1.0.0", "file:vendor/a-2.0.0.tgz", true}}) {
+           {"a", "1.0.0", "file:vendor/a-1.0.0.tgz", true},
+           {"a", "1.0.0", "file:vendor/a-2.0.0.tgz", false},
+           {"a", "1.0.0", "/npm/a/-/a-2.0.0.tgz", false},
+           {"a", "1.0.0", "https://r.example.org/a/-/a-2.0.0.tar.gz", false},
+           {"a", "1.0.0", "https://r.example.org/a/-/a-1.0.0.tar.gz", true}}) {
     const std::string line =
         absl::StrCat("npm ", c.name, " ", c.version, c.agrees ? "" : " (doubtful)");
     EXPECT_EQ(Parse("package-lock.json",
@@ -1378,11 +1384,14 @@ TEST_F(DirectoryTest, ALockFileAboveIsOfItsWorkspacesAlone) {
 // Files that are left out say so, whatever they are called.
 TEST_F(DirectoryTest, NoPackagesAreLeftOutInSilence) {
   Write("requirements.txt", "b==1\n");
-  std::vector<std::string> names = {
-      "app-bom.xml", "app.csproj",           "app.jar",           "base.in",
-      "bower.json",  "constraints.txt",      "django-3.whl",      "dev-reqs.txt",
-      "a.gradle",    "requirements.pip",     "environment-x.yml", "sbom.cyclonedx.json.gz",
-      "Podfile",     "upper-constraints.txt"};
+  std::vector<std::string> names = {"app-bom.xml",       "app.csproj",
+                                    "app.jar",           "base.in",
+                                    "bower.json",        "constraints.txt",
+                                    "django-3.whl",      "dev-reqs.txt",
+                                    "a.gradle",          "requirements.pip",
+                                    "environment-x.yml", "sbom.cyclonedx.json.gz",
+                                    "Podfile",           "upper-constraints.txt",
+                                    "sbom.yaml",         "app.spdx.jsonld"};
   for (const std::string& name : names) Write(name, "x");
   for (const char* directory : {"bower_components", "conda-meta", "status.d"}) {
     fs::create_directories(directory_ / directory);

@@ -200,12 +200,15 @@ bool AreOtherVersions(Order order, absl::string_view a, absl::string_view b) {
   return CompareTexts(order, a, b).value_or(0) != 0;
 }
 
-// The path of an address on the web, in small letters and with no escapes. Empty for anything else,
-// which says nothing that is understood.
-std::string PathOnWeb(absl::string_view address) {
+// The path of an address on the web, or of a file, in small letters and with no escapes. Empty for
+// anything else, which says nothing that is understood.
+std::string PathOfAddress(absl::string_view address) {
   const std::string lower = absl::AsciiStrToLower(address);
   absl::string_view rest = lower;
-  if (!absl::ConsumePrefix(&rest, "https://") && !absl::ConsumePrefix(&rest, "http://")) return "";
+  if (!absl::ConsumePrefix(&rest, "https://") && !absl::ConsumePrefix(&rest, "http://") &&
+      !absl::ConsumePrefix(&rest, "file:") && absl::StrContains(rest, ":")) {
+    return "";
+  }
   return PercentDecoded(rest.substr(0, rest.find_first_of("?#"))).value_or("");
 }
 
@@ -217,10 +220,11 @@ constexpr char kLoneHyphen[] = "/-/";
 // scope; that is known by the lone hyphen. Others have a way of their own, and say something only
 // where the archive is called after the package.
 bool IsOfOtherNpm(absl::string_view address, absl::string_view name, absl::string_view version) {
-  const std::string path = PathOnWeb(address), whole = absl::AsciiStrToLower(name),
+  const std::string path = PathOfAddress(address), whole = absl::AsciiStrToLower(name),
                     last = std::string(BaseName(whole));
   absl::string_view file = BaseName(path);
-  if (!absl::ConsumeSuffix(&file, ".tgz")) return false;
+  if (!IsArchive(file)) return false;
+  file = file.substr(0, file.rfind(absl::EndsWith(file, ".tar.gz") ? ".tar.gz" : ".t"));
   // The last one: a way may have others, as that of GitLab's groups.
   const size_t lone = path.rfind(kLoneHyphen);
   if (lone != std::string::npos) {
@@ -251,7 +255,10 @@ bool IsOfOtherPython(absl::string_view file, absl::string_view name, absl::strin
     return parts.size() >= 5 &&
            (!is_name(parts[0]) || AreOtherVersions(Order::kPep440, parts[1], version));
   }
-  if (!absl::ConsumeSuffix(&file, ".tar.gz") && !absl::ConsumeSuffix(&file, ".zip")) return false;
+  if (!absl::ConsumeSuffix(&file, ".tar.gz") && !absl::ConsumeSuffix(&file, ".tar.bz2") &&
+      !absl::ConsumeSuffix(&file, ".tar.xz") && !absl::ConsumeSuffix(&file, ".zip")) {
+    return false;
+  }
   const size_t hyphen = file.rfind('-');
   return hyphen != absl::string_view::npos && is_name(file.substr(0, hyphen)) &&
          AreOtherVersions(Order::kPep440, file.substr(hyphen + 1), version);
@@ -345,10 +352,10 @@ absl::Status SkipContradictions(const JsonView& dependencies, const std::string&
       SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, entry.Get("version"));
       SHOAL_ASSIGN_OR_RETURN(const absl::string_view other_version, version_view.Text());
       SHOAL_ASSIGN_OR_RETURN(const std::string address, AddressOf(entry));
-      // An address stands for any version, but for that of a registry.
+      // An address stands for whatever is there: so both have to name the same one.
       const bool is_same =
           named.is_address()
-              ? named.version == address || !absl::StrContains(PathOnWeb(address), kLoneHyphen)
+              ? named.version == address || named.version == absl::StrCat("file:", address)
               : named.version == other_version &&
                     named.name == (other_name.empty() ? name : other_name);
       if (!named.version.empty() && !is_same) {
@@ -513,7 +520,7 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
       continue;
     }
     const bool is_of_other =
-        IsOfOtherPython(BaseName(PathOnWeb(address)), package.name, package.version) ||
+        IsOfOtherPython(BaseName(PathOfAddress(address)), package.name, package.version) ||
         HasFilesOfOther(package);
     SHOAL_RETURN_IF_ERROR(collector.Add("PyPI", package.name, package.version,
                                         is_of_other ? Certainty::kDoubtful : Certainty::kCertain,
