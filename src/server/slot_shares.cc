@@ -12,6 +12,11 @@ SlotShares::Limits SlotShares::PercentOf(uint32_t percent, uint64_t slots, uint6
     // A goal may be any number, so nothing is multiplied that could overflow.
     return std::max<uint64_t>(1, whole / 100 * percent + whole % 100 * percent / 100);
   };
+  if (percent >= 100) {
+    // Goals are divided among a party's machines evenly, and clients are not.
+    constexpr uint64_t kAll = ~uint64_t{0};
+    return {.slots = slots, .onions = kAll, .queries = kAll};
+  }
   return {.slots = share(slots), .onions = share(onions_goal), .queries = share(queries_goal)};
 }
 

@@ -25,7 +25,8 @@ class SlotShares {
     uint64_t onions;   // how many of its slots count at most towards the end of the onions' window,
     uint64_t queries;  // and how many of its queries towards that of the queries' window
   };
-  // `percent` of each, and at least 1. A goal of 0 means that there is none.
+  // `percent` of each, and at least 1; with 100, all that is taken counts. A goal of 0 means that
+  // there is none.
   static Limits PercentOf(uint32_t percent, uint64_t slots, uint64_t onions_goal,
                           uint64_t queries_goal);
 
