@@ -1279,7 +1279,7 @@ TEST_F(DoorTest, AGroupHasAShareOfConnectionsAndOfRequests) {
 
 // A client's library pings while its request waits for a minute, and gives up without an answer.
 TEST_F(DoorTest, APingIsAnsweredWhileARequestWaits) {
-  Start();
+  Start([](Door::Options& options) { options.wait_step = 60s; });
   Web web(port());
   ASSERT_EQ(web.Open().status, 101);
   web.Send(Wait('r', wire::ANSWERED, 60'000));
@@ -1302,7 +1302,10 @@ TEST_F(DoorTest, APingIsAnsweredWhileARequestWaits) {
 // What a client sends while its request waits is kept, up to a limit; then it waits for itself.
 TEST_F(DoorTest, AClientThatWaitsFillsNoMemory) {
   constexpr int kMessages = 16;
-  Start([](Door::Options& options) { options.address_onion_bytes = 1e9; });
+  Start([](Door::Options& options) {
+    options.address_onion_bytes = 1e9;
+    options.wait_step = 60s;  // so that the frontend is asked once for who waits
+  });
   Web web(port(), "127.0.0.2");
   ASSERT_EQ(web.Open().status, 101);
   web.Send(Wait('r', wire::ANSWERED, 60'000));
