@@ -73,7 +73,7 @@ def cc_test(name, **kwargs):
         arguments["copts"] = arguments.get("copts", []) + TEST_COPTS
     _cc_test(name = name, **arguments)
 
-def kernel_library(name, instructions = [], copts = [], **kwargs):
+def kernel_library(name, instructions = [], copts = [], sanitized = False, **kwargs):
     """What is compiled for more instructions than every machine of its kind has; a dispatcher chooses at run time.
 
     Optimised in every build: unoptimised such code is fifty times slower, and what it computes does not depend on it.
@@ -82,10 +82,11 @@ def kernel_library(name, instructions = [], copts = [], **kwargs):
       name: of the library.
       instructions: options of gcc on x86-64. Elsewhere the sources are compiled without.
       copts: further ones.
+      sanitized: whether sanitizers look into it where there are instructions, too.
       **kwargs: as those of cc_library.
     """
     options = ["-O3"]
-    if instructions:
+    if instructions and not sanitized:
         options.append("-fno-sanitize=all")
     if [option for option in instructions if option.startswith("-mavx512")]:
         # gcc's own headers initialise "undefined" vectors with themselves.

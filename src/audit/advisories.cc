@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 
@@ -367,7 +368,7 @@ Judgement Judge(Order order, absl::string_view version, const Affected& affected
     const std::optional<Version> single = Version::ParseBound(order, text);
     read += single.has_value();
     // A range in a place for versions.
-    unclear |= !single.has_value() && absl::string_view("<>=!~^*").find(text[0]) < 7;
+    unclear |= !single.has_value() && !text.empty() && absl::StrContains("<>=!~^*", text[0]);
     if (single.has_value() && CompareWithBound(*parsed, *single) == 0) {
       return {.verdict = Verdict::kAffected, .fixed = ""};
     }

@@ -187,11 +187,14 @@ absl::Status SkipUnknownKeys(const LockedPackage& package, std::span<const absl:
 
 constexpr absl::string_view kModules = "node_modules/";
 
-// Whether a place is an archive, of which a package may have any name, and not a directory.
-bool IsArchive(absl::string_view place) {
-  return absl::EndsWith(place, ".tgz") || absl::EndsWith(place, ".tar.gz") ||
-         absl::EndsWith(place, ".tar");
+// Takes the end of an archive's name off. False if it has none.
+bool ConsumeArchiveEnd(absl::string_view* place) {
+  return absl::ConsumeSuffix(place, ".tgz") || absl::ConsumeSuffix(place, ".tar.gz") ||
+         absl::ConsumeSuffix(place, ".tar");
 }
+
+// Whether a place is an archive, of which a package may have any name, and not a directory.
+bool IsArchive(absl::string_view place) { return ConsumeArchiveEnd(&place); }
 
 constexpr absl::string_view kOfOther = "its archive's name is that of another package or version";
 
@@ -223,8 +226,7 @@ bool IsOfOtherNpm(absl::string_view address, absl::string_view name, absl::strin
   const std::string path = PathOfAddress(address), whole = absl::AsciiStrToLower(name),
                     last = std::string(BaseName(whole));
   absl::string_view file = BaseName(path);
-  if (!IsArchive(file)) return false;
-  file = file.substr(0, file.rfind(absl::EndsWith(file, ".tar.gz") ? ".tar.gz" : ".t"));
+  if (!ConsumeArchiveEnd(&file)) return false;
   // The last one: a way may have others, as that of GitLab's groups.
   const size_t lone = path.rfind(kLoneHyphen);
   if (lone != std::string::npos) {

@@ -289,16 +289,15 @@ absl::StatusOr<HeldRound*> RoundFinder::PrepareOnions(const round::Round& round,
   SHOAL_CHECK(!held->over && held->rows.empty());  // its seed is wiped, or its slots carry rows
   held->for_lookup = !call_.options.term;
   if (held->onions() < slots) {
-    const bool is_new = held->submissions.empty();
     // What an earlier run cut stays as it is.
     const std::vector<OnionSubmission> more =
         Split(held->onions(), slots, OnionsPerPiece(round, call_.options.piece_bytes));
     held->submissions.insert(held->submissions.end(), more.begin(), more.end());
     // Saves seed and cut first, so that a submission repeated after a crash has the same bytes.
     if (absl::Status saved = call_.store.Save(); !saved.ok()) {
-      // What is on disk is unknown, so nothing may be sent. If nothing was before, it costs
-      // nothing.
-      is_new ? held->End() : state.End(*held);
+      // What is on disk is unknown, so nothing more may be sent, and these were not.
+      held->submissions.resize(held->submissions.size() - more.size());
+      state.End(*held);
       return saved;
     }
   }

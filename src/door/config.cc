@@ -91,12 +91,12 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   config.set_max_connections(Or(config.max_connections(), 4096));
   config.set_max_frontend_connections(Or(config.max_frontend_connections(), 1024));
   config.set_buffers_mib(Or(config.buffers_mib(), 256));
-  for (const auto& [field, shares, otherwise] :
+  for (const auto& [field, shares, percent] :
        {std::tuple("shares", config.mutable_shares(), 10u),
         std::tuple("group_shares", config.mutable_group_shares(), 50u)}) {
-    if (const absl::Status completed = net::CompleteShares(field, otherwise, *shares);
-        !completed.ok()) {
-      return bad(completed.message());
+    net::FillShares(percent, *shares);
+    if (const absl::Status checked = net::CheckShares(field, *shares); !checked.ok()) {
+      return bad(checked.message());
     }
   }
   Rates& rates = *config.mutable_rates();

@@ -2,7 +2,7 @@
 // every branch and every address that depends on them. //src/select:constant_time_test runs it.
 //
 //   constant_time_main                    everything; silence is success
-//   constant_time_main --leak             branches on a secret on purpose: memcheck must complain
+//   constant_time_main --leak             branches on a secret on purpose (ConstantTimeMain)
 //   constant_time_main --count S B L      answers queries over buckets once, for callgrind, which
 //                                         //src/select:instruction_count_test has count
 //                                         instructions: S is what selections are (zeros, ones,
@@ -20,6 +20,7 @@
 #include "src/base/check.h"
 #include "src/base/instruction_set.h"
 #include "src/base/random.h"
+#include "src/base/testing/constant_time.h"
 #include "src/select/select.h"
 #include "valgrind/memcheck.h"
 
@@ -52,7 +53,7 @@ void RunSecret(size_t row_bytes, size_t count) {
   const Buckets buckets(kPlaces, row_bytes, kBuckets);
   Bytes selections(count * SelectionBytes(kPlaces)), sums(count * row_bytes);
   SystemRandom().Fill(selections);
-  VALGRIND_MAKE_MEM_UNDEFINED(selections.data(), selections.size());
+  testing::MakeSecret(selections);
   std::vector<Query> queries;
   std::vector<BucketQuery> bucket_queries;
   for (size_t q = 0; q < count; ++q) {
@@ -106,26 +107,14 @@ int Count(const std::string& of_selections, const std::string& of_buckets,
   return 0;
 }
 
-int Leak() {
-  Bytes secret(1);
-  VALGRIND_MAKE_MEM_UNDEFINED(secret.data(), 1);
-  if (secret[0] != 0) std::printf("leaked\n");
-  return 0;
-}
-
 }  // namespace
 }  // namespace shoal::select
 
 int main(int argc, char** argv) {
   using namespace shoal::select;  // NOLINT: a program of one page
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.empty()) {
-    Run();
-    return 0;
-  }
-  if (arguments[0] == "--leak") return Leak();
-  if (arguments[0] == "--count" && arguments.size() == 4) {
+  if (arguments.size() == 4 && arguments[0] == "--count") {
     return Count(arguments[1], arguments[2], arguments[3]);
   }
-  return 2;
+  return shoal::testing::ConstantTimeMain(argc, argv, Run);
 }

@@ -40,9 +40,7 @@ void FillDefaults(ServerConfig& config) {
   for (const auto& [shares, percent, slots] :
        {std::tuple(config.mutable_shares(), 10u, 25u),
         std::tuple(config.mutable_group_shares(), 50u, 100u)}) {
-    shares->set_connections(Or(shares->connections(), percent));
-    shares->set_new_connections(Or(shares->new_connections(), percent));
-    shares->set_buffers(Or(shares->buffers(), percent));
+    net::FillShares(percent, *shares);
     shares->set_slots(Or(shares->slots(), slots));
   }
   if (config.shared_addresses().empty()) {
@@ -99,10 +97,10 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
       return bad("monitoring.port: 1 to 65535");
     }
   }
-  for (const auto& [field, shares] : {std::pair("shares", config.mutable_shares()),
-                                      std::pair("group_shares", config.mutable_group_shares())}) {
-    SHOAL_RETURN_IF_ERROR(checked(net::CompleteShares(field, /*otherwise=*/0, *shares)));
-    SHOAL_RETURN_IF_ERROR(checked(net::PercentOf(field, shares->slots(), 0).status()));
+  for (const auto& [field, shares] :
+       {std::pair("shares", &config.shares()), std::pair("group_shares", &config.group_shares())}) {
+    SHOAL_RETURN_IF_ERROR(checked(net::CheckShares(field, *shares)));
+    SHOAL_RETURN_IF_ERROR(checked(net::CheckPercent(field, {shares->slots()})));
   }
   const absl::Status ranges =
       AddressRanges::Of({config.shared_addresses().begin(), config.shared_addresses().end()})
