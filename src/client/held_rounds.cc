@@ -125,27 +125,25 @@ RoundStatus HeldRounds::AtMachine(HeldRound& held, const std::function<absl::Sta
   }
 }
 
-RoundStatusOr<wire::RoundState> HeldRounds::StateOf(HeldRound& held) {
+RoundStatusOr<wire::RoundState> HeldRounds::AskState(HeldRound& held, const StateCall& ask) {
   SHOAL_ASSIGN_OR_RETURN(Exchange* const exchange, call_.links.ExchangeOf(held));
   wire::RoundState state = {};
   const RoundStatus asked = AtMachine(held, [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(state, exchange->StateOf(held.id));
+    SHOAL_ASSIGN_OR_RETURN(state, ask(*exchange));
     return absl::OkStatus();
   });
   if (!asked.ok()) return asked;
   return state;
 }
 
+RoundStatusOr<wire::RoundState> HeldRounds::StateOf(HeldRound& held) {
+  return AskState(held, [&](Exchange& exchange) { return exchange.StateOf(held.id); });
+}
+
 RoundStatusOr<wire::RoundState> HeldRounds::WaitFor(HeldRound& held, wire::RoundState state,
                                                     uint64_t deadline_s) {
-  SHOAL_ASSIGN_OR_RETURN(Exchange* const exchange, call_.links.ExchangeOf(held));
-  wire::RoundState reached = {};
-  const RoundStatus waited = AtMachine(held, [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(reached, exchange->WaitFor(held.id, state, deadline_s));
-    return absl::OkStatus();
-  });
-  if (!waited.ok()) return waited;
-  return reached;
+  return AskState(held,
+                  [&](Exchange& exchange) { return exchange.WaitFor(held.id, state, deadline_s); });
 }
 
 void HeldRounds::BePatient(const HeldRound& held) {

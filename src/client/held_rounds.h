@@ -15,6 +15,7 @@
 #include "src/base/bytes.h"
 #include "src/client/chain_call.h"
 #include "src/client/division.h"
+#include "src/client/exchange.h"
 #include "src/client/round_status.h"
 #include "src/client/state.h"
 #include "src/round/header.h"
@@ -65,6 +66,8 @@ class HeldRounds {
   void BePatient(const HeldRound& held);
 
  private:
+  using StateCall = std::function<absl::StatusOr<wire::RoundState>(Exchange&)>;
+  RoundStatusOr<wire::RoundState> AskState(HeldRound& held, const StateCall& ask);
   absl::Status GiveUp(HeldRound& held);
   // What to do when the machine of a round did not answer, with `silence`: OK once it may be asked
   // again, `silence` if the client does not wait.

@@ -59,22 +59,12 @@ RoundStatusOr<Digest> RoundFinder::Obtain(uint32_t slots) {
   SHOAL_RETURN_IF_ERROR(held_rounds_.DropUnusable());
   SHOAL_ASSIGN_OR_RETURN(const std::optional<Digest> unused, FindUnused(slots, call_.NowSeconds()));
   if (unused) return *unused;
-  // That may have waited for as long as a round lives: the time for a new one begins here.
-  const uint64_t now_s = call_.NowSeconds();
-  Search search{.slots = slots,
-                .only_new_rounds = false,
-                .asked_from_s = now_s,
-                .deadline_s = now_s + call_.options.timeout_s};
-  return ObtainNew(search);
+  // That may have waited for as long as a round lives: the time for a new one begins only now.
+  return ObtainNew(slots, /*only_new_rounds=*/false);
 }
 
 RoundStatusOr<Digest> RoundFinder::ObtainAhead(uint32_t slots) {
-  const uint64_t now_s = call_.NowSeconds();
-  Search search{.slots = slots,
-                .only_new_rounds = true,
-                .asked_from_s = now_s,
-                .deadline_s = now_s + call_.options.timeout_s};
-  return ObtainNew(search);
+  return ObtainNew(slots, /*only_new_rounds=*/true);
 }
 
 void RoundFinder::BePatient(const Search& search) const {
@@ -82,7 +72,12 @@ void RoundFinder::BePatient(const Search& search) const {
   call_.links.WaitUntil(search.deadline_s, "this lookup gives up waiting for a round");
 }
 
-RoundStatusOr<Digest> RoundFinder::ObtainNew(Search& search) {
+RoundStatusOr<Digest> RoundFinder::ObtainNew(uint32_t slots, bool only_new_rounds) {
+  const uint64_t begun_s = call_.NowSeconds();
+  Search search{.slots = slots,
+                .only_new_rounds = only_new_rounds,
+                .asked_from_s = begun_s,
+                .deadline_s = begun_s + call_.options.timeout_s};
   if (call_.options.term) SHOAL_RETURN_IF_ERROR(CheckTermsExist(call_.deployment));
   BePatient(search);
   for (;;) {

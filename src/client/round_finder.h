@@ -29,7 +29,7 @@ class RoundFinder {
  private:
   struct Search;
   struct Candidates;
-  RoundStatusOr<Digest> ObtainNew(Search& search);
+  RoundStatusOr<Digest> ObtainNew(uint32_t slots, bool only_new_rounds);
   // The listed rounds that may do, by counter.
   Candidates CandidatesOf(const Search& search, const wire::ListRoundsResponse& list,
                           uint64_t now_s);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/checks.h"
 #include "src/pir/kit/row_changes.h"
 
 namespace shoal::pir {
@@ -63,8 +64,7 @@ absl::StatusOr<std::optional<Delta>> TableServer::Refresh(const Content& content
       changed_rows, bytes, fetched_bytes_ / kMaxDeltaPart,
       [&](uint64_t row) { return MutableBytes(table_).subspan(row * bytes, bytes); }, content.copy);
   const Digest from = id_;
-  setup_.set_epoch(content.epoch);
-  setup_.set_manifest_digest(ToString(content.manifest_digest));
+  SetEpoch(content, setup_);
   RowsChanged(changed_rows, setup_);
   id_ = SetupId(setup_);
   if (!changes.has_value()) return std::optional<Delta>();

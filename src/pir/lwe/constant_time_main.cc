@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "src/base/check.h"
-#include "src/base/random.h"
 #include "src/base/testing/constant_time.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/gaussian.h"

@@ -48,8 +48,7 @@ TreeTimes TreeNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
   const TreeShape shape =
       *TreeShapeFor(std::max<uint64_t>(64, bytes / record_bytes), record_bytes, 1 << 20);
   const Bytes table(shape.table_bytes());
-  Seed key;
-  random.Fill(key.mutable_view());
+  const Seed key = random.NewSeed();
   const TreeKeys keys = DeriveTreeKeys(shape, key);
   TreeTimes times;
   // Enough of them that a chunk is read for many, as when all are made.

@@ -150,8 +150,6 @@ class HintTable {
   // query depends on this.
   std::vector<uint32_t> Judge(const Question& question, BytesView record, bool right);
   std::vector<uint32_t> HintsToJudge(const Question& question, bool right) const;
-  // Whether its XOR is without the record of the row beside.
-  bool Lacks(uint32_t hint) const { return lacking_[hint] != 0; }
 
   // The same two steps as a journal has them: a table that was read back becomes what it was after
   // Ask, and after Finish. INVALID_ARGUMENT if they cannot follow.

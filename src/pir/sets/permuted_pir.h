@@ -2,7 +2,8 @@
 // that do not collude, an offline and an online one.
 //
 //   kind              role               body                            answer
-//   kPermutedQuery    offline, online    setup's id, u32 an offset for   the record at each of them
+//   PairServer::kQuery
+//                     offline, online    setup's id, u32 an offset for   the record at each of them
 //                                        each chunk
 //   kPermutedParities offline            setup's id, seed, u32 the       PermutedPartOf() parities,
 //                                        first parity                    fewer at the end
@@ -22,7 +23,6 @@
 
 namespace shoal::pir::sets {
 
-inline constexpr uint32_t kPermutedQuery = PairServer::kQuery;
 inline constexpr uint32_t kPermutedParities = PairServer::kHints;
 
 // Parities of one request.

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/pir/kit/prepared_session.h"
 #include "src/pir/sets/half_sets.h"

@@ -183,8 +183,7 @@ void Run(const Options& options) {
   Print("AES blocks", blocks, "1/s");
   Print("rows added up, of one chunk", near, "1/s");
 
-  Seed key;
-  random.Fill(key.mutable_view());
+  const Seed key = random.NewSeed();
   const TreeKeys keys = DeriveTreeKeys(shape, key);
   Bytes parities(shape.parity_bytes());
   const uint32_t hints = options.hints == 0 ? shape.hints : std::min(options.hints, shape.hints);

@@ -74,11 +74,7 @@ class TreeSession final : public PreparedSession {
                        "treepir: the hints");
   }
 
-  void Begin(RandomSource& random) override {
-    Seed key;
-    random.Fill(key.mutable_view());
-    Make(std::move(key));
-  }
+  void Begin(RandomSource& random) override { Make(random.NewSeed()); }
   Request NextPart() const override {
     const uint32_t first = hints_->parities_taken();
     Bytes body = ToBytes(DeriveTreeKeys(shape_, key_).seed.view());

@@ -225,9 +225,8 @@ class TreeHints {
   // no later query depends on this. Needs the XORs of those that change.
   std::vector<uint32_t> Judge(const Question& question, BytesView record, bool right);
   std::vector<uint32_t> HintsToJudge(const Question& question, bool right) const;
-  // The row whose record the XOR of a hint is without, or kNoRow.
+  // In place of the row whose record the XOR of a hint is without.
   static constexpr uint64_t kNoRow = ~uint64_t{0};
-  uint64_t LackedBy(uint32_t hint) const { return lacks_[hint]; }
 
   // For a journal: Ask and Finish as they were. `parity` is what ParityOf(asked()->hint) was after
   // Finish. INVALID_ARGUMENT if that cannot follow; then nothing changed.
