@@ -223,34 +223,6 @@ absl::StatusOr<std::unique_ptr<net::PageServer>> ShowPages(const Monitoring& mon
   return pages;
 }
 
-// How the process speaks to its operator.
-struct Operator {
-  Log& log;
-  const Notifier& notifier;
-  Monitoring& monitoring;
-};
-
-// To be called once the process does what it is for. Returns when it is to end. Until then every
-// SIGHUP calls `reload`, which takes the next epoch of the table and logs that it has. `probe`
-// takes the locks that the process's threads need (Watchdog).
-// One of several machines has SIGUSR1 and SIGUSR2 for SIGTERM and SIGHUP, as mpirun passes these
-// on.
-void WaitForEnd(const sigset_t& signals, const Operator& to, std::function<void()> probe,
-                const std::function<absl::Status()>& reload) {
-  const Watchdog watchdog(&to.notifier, std::move(probe));
-  to.notifier.Ready("in service");
-  int signal_number = 0;
-  while (sigwait(&signals, &signal_number), signal_number == SIGHUP || signal_number == SIGUSR2) {
-    to.log.TellCounts();  // whoever sends the signal sees its error, also the second time
-    to.notifier.Reloading();
-    const absl::Status status = reload();
-    if (!status.ok()) spdlog::error("the table was not reloaded: {}", status.ToString());
-    to.notifier.Ready(status.ok() ? "in service" : "in service; the table was not reloaded");
-  }
-  to.notifier.Stopping();
-  spdlog::info("ending");
-}
-
 // Places for `connections` at a time in all.
 void SetPlaces(size_t connections, net::Server::Options& listen) {
   listen.max_newcomers = std::max<size_t>(1, connections / 4);
@@ -397,6 +369,28 @@ struct Process {
   const Notifier& notifier;
 };
 
+// To be called once the process does what it is for. Returns when it is to end. Until then every
+// SIGHUP calls `reload`, which takes the next epoch of the table and logs that it has. `probe`
+// takes the locks that the process's threads need (Watchdog).
+// One of several machines has SIGUSR1 and SIGUSR2 for SIGTERM and SIGHUP, as mpirun passes these
+// on.
+void WaitForEnd(const Process& process, std::function<void()> probe,
+                const std::function<absl::Status()>& reload) {
+  const Watchdog watchdog(&process.notifier, std::move(probe));
+  process.notifier.Ready("in service");
+  int signal_number = 0;
+  while (sigwait(&process.signals, &signal_number),
+         signal_number == SIGHUP || signal_number == SIGUSR2) {
+    process.log.TellCounts();  // whoever sends the signal sees its error, also the second time
+    process.notifier.Reloading();
+    const absl::Status status = reload();
+    if (!status.ok()) spdlog::error("the table was not reloaded: {}", status.ToString());
+    process.notifier.Ready(status.ok() ? "in service" : "in service; the table was not reloaded");
+  }
+  process.notifier.Stopping();
+  spdlog::info("ending");
+}
+
 bool OnlyChecks(const cli::Values& values) {
   return values.count("check") > 0 || values.count("check-files") > 0;
 }
@@ -416,7 +410,6 @@ struct Serving {
 
   const ServerConfig& config() const { return process.config; }
   const roster::Party& self() const { return roster.party(config().party()); }
-  Operator to_operator() const { return {process.log, process.notifier, monitoring}; }
 };
 
 // The next epoch of the table from the party's directory.
@@ -456,7 +449,7 @@ absl::Status ServeEngines(const Serving& serving) {
                          ShowPages(serving.monitoring, serving.config()));
   spdlog::info("{} of {} serves no chain", serving.self().name, serving.roster.deployment());
   WaitForEnd(
-      serving.process.signals, serving.to_operator(), [&] { server->connections(); },
+      serving.process, [&] { server->connections(); },
       [&]() -> absl::Status {
         SHOAL_ASSIGN_OR_RETURN(ServedTable next, ReadNextEpoch(serving));
         const std::shared_ptr<const table::Table> table = next.table;
@@ -599,7 +592,7 @@ absl::Status ServeChain(const Serving& serving) {
     runtime->party().open_rounds();
     if (runtime->frontend() != nullptr) runtime->frontend()->ListRounds();
   };
-  WaitForEnd(signals, serving.to_operator(), probe, [&]() -> absl::Status {
+  WaitForEnd(serving.process, probe, [&]() -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(ServedTable next, ReadNextEpoch(serving));
     const std::shared_ptr<const table::Table> table = next.table;
     SHOAL_RETURN_IF_ERROR(runtime->Take(

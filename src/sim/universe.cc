@@ -1,8 +1,5 @@
 #include "src/sim/universe.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/parallel/thread_pool.h"
