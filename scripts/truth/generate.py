@@ -32,6 +32,7 @@ NAMES = {
     "crates.io": ["barnacle", "serde_json", "Inflector", "kelp-core", "x"],
     "Go": ["golang.org/x/text", "github.com/Azure/sdk-for-go", "code.example.org/fishing/net/v5", "gopkg.in/yaml.v2",
            "code.example.org/fishing/net", "github.com/tide/reef", "stdlib"],
+    "GitHub Actions": ["actions/checkout", "Tide/reef-action", "tide/cache"],
     "Debian:12": ["linux", "openssl", "barge", "g++-tide", "libkelp1.2"],
 }
 NAMES["Ubuntu:22.04:LTS"] = NAMES["Debian:12"]
@@ -94,7 +95,7 @@ def version(rng, ecosystem):
         return pep440(rng, odd=rng.random() < 0.3)
     if ecosystem == "Go":
         return go_version(rng)
-    if ecosystem in ("npm", "crates.io"):
+    if ecosystem in ("npm", "crates.io", "GitHub Actions"):
         return semver(rng)
     return debian(rng)
 
@@ -273,7 +274,7 @@ def percent(rng, text, share=0.05, keep=""):
     return "".join(f"%{ord(c):02{one(rng, 'x', 'X')}}" if c not in keep and rng.random() < share else c for c in text)
 
 
-TYPES = {"PyPI": "pypi", "npm": "npm", "crates.io": "cargo", "Go": "golang"}
+TYPES = {"PyPI": "pypi", "npm": "npm", "crates.io": "cargo", "Go": "golang", "GitHub Actions": "githubactions"}
 
 
 def purl(rng, ecosystem, name, text, odd=False):
@@ -345,9 +346,15 @@ def name_in(url):
     return urllib.parse.unquote((path[:at] if at > path.rfind("/") else path).rpartition("/")[2])
 
 
+def found_by(rng):
+    """Where syft says that it found a package."""
+    return [{"name": "syft:package:foundBy", "value": one(rng, "dpkg-db-cataloger", "go-module-binary-cataloger", "sbom-cataloger")}]
+
+
 def document(rng, urls):
     """A plain CycloneDX document of components with these package URLs."""
-    components = [{"type": "library", "name": name_in(url), "bom-ref": f"c{i}", "purl": url} for i, url in enumerate(urls)]
+    components = [{"type": "library", "name": name_in(url), "bom-ref": f"c{i}", "purl": url, "properties": found_by(rng)}
+                  for i, url in enumerate(urls)]
     tool = one(rng, "syft", "syft", "reef")
     return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"tools": [{"name": tool, "version": "1.0.0"}]},
                        "components": components}).encode()
@@ -370,6 +377,12 @@ def osv_case(rng):
 # Bills of materials.
 
 
+def cpe(rng, text):
+    """A name in the Common Platform Enumeration, of this version, of any or of another one."""
+    escaped = "".join(c if c.isalnum() or c in "._" else "\\" + c for c in text)
+    return f"cpe:2.3:a:b:c:{one(rng, escaped, escaped, '*', '-', '0.0.0.0.9')}:*:*:*:*:*:*:*"
+
+
 def component(rng, package, depth=0):
     kind = one(rng, "library", "library", "library", "application", "framework", "file", "operating-system", "container", "device", "firmware")
     value = {"type": kind, "name": package[1].rpartition("/")[2], "bom-ref": f"r{rng.getrandbits(40)}"}
@@ -389,6 +402,12 @@ def component(rng, package, depth=0):
         value["description"] = one(rng, "purl: pkg:npm/lodash@0.0.1", "\"purl\":\"pkg:npm/a@1\"", "\u2028 x")
     if rng.random() < 0.1:
         value["properties"] = [{"name": "purl", "value": "pkg:npm/lodash@0.0.1"}]
+    elif rng.random() < 0.6:
+        value["properties"] = found_by(rng)
+    if "purl" in value and rng.random() < 0.1:
+        value["bom-ref"] = f"{value['purl'].partition('?')[0].partition('#')[0]}?package-id={rng.getrandbits(40)}"
+    if value.get("version") and rng.random() < 0.1:
+        value["cpe"] = cpe(rng, value["version"])
     if rng.random() < 0.05:
         value["pedigree"] = {"ancestors": [{"type": "library", "name": "lodash", "purl": "pkg:npm/lodash@0.0.1"}]}
     if rng.random() < 0.1:
@@ -414,8 +433,6 @@ def cyclonedx_case(rng):
             value["metadata"]["tools"] = [{"vendor": "a", "name": one(rng, "syft", "cdxgen"), "version": "1.0.0"}]
     if rng.random() < 0.2:
         value["services"] = [{"name": "lodash", "bom-ref": "s", "endpoints": ["https://example.org"]}]
-    if rng.random() < 0.2:
-        value["dependencies"] = []
     every = []
 
     def visit(items):
@@ -424,6 +441,11 @@ def cyclonedx_case(rng):
             visit(item.get("components", []))
 
     visit(value.get("components", []) + [value.get("metadata", {}).get("component", {})])
+    refs = [item["bom-ref"] for item in every if "bom-ref" in item]
+    if rng.random() < 0.3:
+        # Some depend on what is not in the bill.
+        value["dependencies"] = [{"ref": ref, "dependsOn": [one(rng, *refs) if rng.random() < 0.95 else "pkg:npm/lodash@0.0.1"
+                                                            for _ in range(rng.randint(0, 2))]} for ref in sorted(set(refs))]
     about = list(packages)
     for _ in range(2):
         about += mixed(rng, 1, 1)
@@ -431,6 +453,7 @@ def cyclonedx_case(rng):
 
 
 # Where syft says that it found a package; the last ones are bills of materials.
+FINDERS = ["acquired package info from DPKG DB: ", "acquired package info from go module information: "]
 PLACES = ["/var/lib/dpkg/status", "/var/lib/dpkg/status.d/a, /var/lib/dpkg/info/a.md5sums", "/opt/a.spdx.json", "/a, /usr/share/sbom/image.cdx"]
 
 
@@ -444,7 +467,7 @@ def spdx_packages(rng):
             about = package if rng.random() < 0.8 else mixed(rng, 1, 1)[0]
             references.append((one(rng, "PACKAGE-MANAGER", "PACKAGE-MANAGER", "OTHER"), "purl", purl(rng, *about)))
         if rng.random() < 0.2:
-            references.insert(rng.randint(0, len(references)), ("SECURITY", "cpe23Type", "cpe:2.3:a:b:c:1:*:*:*:*:*:*:*"))
+            references.insert(rng.randint(0, len(references)), ("SECURITY", "cpe23Type", cpe(rng, package[2] or "1")))
         if rng.random() < 0.05:
             references.append(("PACKAGE-MANAGER", one(rng, "npm", "maven-central"), "lodash@1.0.0"))
         urls = [locator for _, kind, locator in references if kind == "purl"]
@@ -469,7 +492,7 @@ def spdx_json_case(rng):
         if rng.random() < 0.9:
             package["versionInfo"] = item["version"]
         if rng.random() < 0.5:
-            package["sourceInfo"] = "acquired package info from DPKG DB: " + one(rng, *PLACES)
+            package["sourceInfo"] = one(rng, *FINDERS) + one(rng, *PLACES)
         if item["references"] or rng.random() < 0.5:
             package["externalRefs"] = [
                 {"referenceCategory": category if rng.random() < 0.7 else category.replace("-", "_"),
@@ -488,7 +511,8 @@ def spdx_json_case(rng):
             relations.append({"spdxElementId": name, "relationshipType": "DESCRIBED_BY", "relatedSpdxElement": "SPDXRef-DOCUMENT"})
     for item in values[1:]:
         if rng.random() < 0.3:
-            relations.append({"spdxElementId": values[0]["id"], "relationshipType": one(rng, "CONTAINS", "DEPENDS_ON"), "relatedSpdxElement": item["id"]})
+            relations.append({"spdxElementId": values[0]["id"], "relationshipType": one(rng, "CONTAINS", "DEPENDS_ON"),
+                              "relatedSpdxElement": item["id"] if rng.random() < 0.95 else "SPDXRef-npm-lodash"})
     if relations or rng.random() < 0.2:
         value["relationships"] = relations
     if rng.random() < 0.2:
@@ -510,7 +534,7 @@ def spdx_tag_case(rng):
         fields = [[f"SPDXID:{gap()}{item['id']}"], [f"PackageVersion:{gap()}{item['version']}"],
                   ["PackageDownloadLocation: NOASSERTION"], ["FilesAnalyzed: false"]]
         if rng.random() < 0.5:
-            fields.append(["PackageSourceInfo: acquired package info from DPKG DB: " + one(rng, *PLACES)])
+            fields.append(["PackageSourceInfo: " + one(rng, *FINDERS) + one(rng, *PLACES)])
         for category, kind, locator in item["references"]:
             fields.append([f"ExternalRef:{gap()}{category} {kind} {locator}"])
             if rng.random() < 0.1:

@@ -20,6 +20,9 @@ while (<STDIN>) {
 }
 """
 
+# Ecosystems whose versions are those of SemVer.
+SEMVER = ("npm", "crates.io", "Go", "GitHub Actions")
+
 # Verdicts, from the weakest. MAYBE: the record can be read as either.
 CLEAN, MAYBE, UNSURE, VULNERABLE = range(4)
 NAMES = ("clean", "either", "nobody can tell", "vulnerable")
@@ -43,7 +46,7 @@ class Orders:
             if b.local is None and a.local is not None:
                 a = PypiVersion(a.public)
             return (a > b) - (a < b)
-        if ecosystem in ("npm", "crates.io", "Go"):
+        if ecosystem in SEMVER:
             # Ours also takes versions of one or two numbers.
             text, bound = (one + ".0" * (2 - one.count(".")) if re.fullmatch(r"v?\d+(\.\d+)?", one) else one for one in (text, bound))
             return {"<": -1, "=": 0, ">": 1}.get(self.npm.ask({"pair": [text, bound]}))
@@ -127,7 +130,7 @@ def of_affected(orders, ecosystem, text, affected):
         if item["type"] not in ("SEMVER", "ECOSYSTEM"):
             raise Refused("a type of range")
         told = True
-        if item["type"] == "SEMVER" and ecosystem not in ("npm", "crates.io", "Go"):
+        if item["type"] == "SEMVER" and ecosystem not in SEMVER:
             verdict = max(verdict, UNSURE)
             continue
         verdict = max(verdict, in_range(orders, ecosystem, text or "", item["events"]))
@@ -157,7 +160,7 @@ def parse(records):
                 raise Refused("no id")
             for affected in value.get("affected") or []:
                 package = affected.get("package")
-                known = ("PyPI", "npm", "crates.io", "Go", "Debian", "Ubuntu")
+                known = ("PyPI", *SEMVER, "Debian", "Ubuntu")
                 if package is not None and package["ecosystem"].partition(":")[0] in known and not isinstance(package["name"], str):
                     raise Refused("a package")
                 # Without a package they are about commits.

@@ -58,12 +58,12 @@ def key(ecosystem, name):
     if ecosystem == "Go" and name == "std":
         name = "stdlib"
     # Package URLs are in lower case, whatever the module's and the package's name is.
-    return ecosystem, name.lower() if ecosystem in ("Go", "npm") else name
+    return ecosystem, name.lower() if ecosystem in ("Go", "npm", "GitHub Actions") else name
 
 
 # Package URLs.
 
-ECOSYSTEMS = {"pypi": "PyPI", "npm": "npm", "cargo": "crates.io", "golang": "Go"}
+ECOSYSTEMS = {"pypi": "PyPI", "npm": "npm", "cargo": "crates.io", "golang": "Go", "githubactions": "GitHub Actions"}
 
 
 def of_source(text):
@@ -71,8 +71,9 @@ def of_source(text):
     return re.sub(r"\+b\d+$", "", text) if text else text
 
 
-# These tools write modules of Go alone, and no packages in them.
-MODULE_TOOLS = ("syft", "trivy", "cdxgen")
+def names_modules(tools, found_by):
+    """Whether what wrote a bill writes modules of Go alone, and no packages in them. `found_by`: where syft found this one."""
+    return tools == {"cdxgen"} or (tools == {"syft"} and re.match(r"go-|acquired package info from go module", found_by or "") is not None)
 
 
 def modules_around(path, text):
@@ -150,6 +151,26 @@ def of_purl(url, truth, modules=True):
     truth.entries.append(Entry(ecosystem, source or url.name, source_text or of_source(text), open=not source))
 
 
+def maybe_bare(url, group, name, text, truth):
+    """A name of npm without the scope that its package URL has may be another package's."""
+    if url.type == "npm" and url.namespace and not group and name == url.name and truth.entries:
+        last = truth.entries[-1]
+        truth.entries[-1] = dataclasses.replace(last, others=(*last.others, (name, text or url.version)), any_of=True)
+
+
+def of_cpe(text):
+    """The version in a CPE; nothing for any."""
+    parts = [re.sub(r"\\(.)", r"\1", part) for part in re.findall(r"(?:\\.|[^:\\])+", text)]
+    return parts[5] if len(parts) > 5 and parts[5] not in ("*", "-") else None
+
+
+def other_cpe(text, versions):
+    """Whether a CPE is surely of another version. A package's may have an epoch in front, and more behind."""
+    said = of_cpe(text)
+    plain = [re.sub(r"^(\d+[:!])?v?", "", one.lower()) for one in (said or "", *filter(None, versions))]
+    return bool(said) and len(plain) > 1 and not any(re.match(re.escape(plain[0]) + r"(?!\d|\.\d)", one) for one in plain[1:])
+
+
 @functools.lru_cache(maxsize=100000)
 def parsed_purl(text):
     from packageurl import PackageURL
@@ -163,10 +184,13 @@ def parsed_purl(text):
 def read_purl(case):
     truth = Truth()
     bill = json.loads(case.content)
-    # An input that is made smaller may lack its tool.
-    modules = [tool["name"] in MODULE_TOOLS for tool in bill["metadata"].get("tools", [])] == [True]
+    # An input that is made smaller may lack its tool, or where that found a package.
+    tools = {tool["name"] for tool in bill["metadata"].get("tools", [])}
     for component in bill["components"]:
-        of_purl(parsed_purl(component["purl"]), truth, modules)
+        found_by = "".join(item["value"] for item in component.get("properties", []))
+        url = parsed_purl(component["purl"])
+        of_purl(url, truth, names_modules(tools, found_by))
+        maybe_bare(url, "", component["name"], url.version, truth)
     return truth
 
 
@@ -192,16 +216,27 @@ def read_cyclonedx(case):
     truth = Truth()
 
     tools = [tool.name for tool in (*bom.metadata.tools.tools, *bom.metadata.tools.components)]
-    modules = bool(tools) and all((name or "").lower() in MODULE_TOOLS for name in tools)
+    tools = {(name or "").lower() for name in tools}
+    refs = set()
 
     def visit(component, main=False):
+        refs.add(component.bom_ref.value)
+        if component.pedigree and component.pedigree.ancestors:
+            truth.unknown.append(f"the ancestors of {component.name}")
         if component.purl is not None:
+            refs.add(component.purl.to_string())
             before = len(truth.unknown)
-            of_purl(component.purl, truth, modules)
+            found_by = "".join(item.value or "" for item in component.properties if item.name == "syft:package:foundBy")
+            of_purl(component.purl, truth, names_modules(tools, found_by))
+            if not main:
+                maybe_bare(component.purl, component.group, component.name, component.version, truth)
+            if component.cpe and other_cpe(component.cpe, (component.version, component.purl.version)) and len(truth.unknown) == before:
+                truth.unknown.append(component.cpe)
+                before += 1
             # What is unknown is said once.
             if len(truth.unknown) == before and contradicts(component.group, component.name or "", component.version, component.purl):
                 truth.unknown.append(f"{component.name} {component.version}: {component.purl}")
-        elif not main and component.type.value not in NO_PACKAGES:
+        elif not main and (component.type.value not in NO_PACKAGES or (component.type.value == "file" and (component.version or component.group))):
             truth.unknown.append(component.name)
         for inner in component.components or []:
             visit(inner)
@@ -210,6 +245,8 @@ def read_cyclonedx(case):
         visit(component)
     if bom.metadata.component is not None:
         visit(bom.metadata.component, main=True)
+    named = {one.ref.value for entry in bom.dependencies for one in (entry, *entry.dependencies)}
+    truth.unknown += sorted(named - refs)
     return truth
 
 
@@ -222,17 +259,23 @@ def of_spdx(document):
                   if relation.relationship_type == RelationshipType.DESCRIBED_BY}
     truth = Truth()
     tools = [creator.name for creator in document.creation_info.creators if creator.actor_type.name == "TOOL"]
-    of_modules = bool(tools) and all(name.partition("-")[0].lower() in MODULE_TOOLS for name in tools)
+    tools = {name.partition("-")[0].lower() for name in tools}
+    elements = {"SPDXRef-DOCUMENT", "NONE", "NOASSERTION"} | {one.spdx_id for one in (*document.packages, *document.files, *document.snippets)}
+    named = {str(one) for relation in document.relationships for one in (relation.spdx_element_id, relation.related_spdx_element_id)}
+    truth.unknown += sorted(named - elements)
     for package in document.packages:
         # What syft takes from another bill stands here as it stands there.
-        modules = of_modules and not re.search(r"\.(spdx|cdx)\b", package.source_info or "")
+        modules = names_modules(tools, package.source_info) and not re.search(r"\.(spdx|cdx)\b", package.source_info or "")
         urls = [reference.locator.strip() for reference in package.external_references
                 if reference.reference_type.strip().rpartition("/")[2].lower() == "purl"]
         surely = []
         for text in urls:
             try:
                 before = len(truth.unknown)
-                of_purl(parsed_purl(text), truth, modules)
+                url = parsed_purl(text)
+                of_purl(url, truth, modules)
+                if len(urls) == 1 and package.spdx_id not in described:
+                    maybe_bare(url, "", package.name, package.version if isinstance(package.version, str) else "", truth)
                 # What is unknown is said once.
                 surely.append(len(truth.unknown) == before and
                               contradicts("", package.name, package.version if isinstance(package.version, str) else "", parsed_purl(text)))
@@ -241,6 +284,12 @@ def of_spdx(document):
                 truth.unknown.append(text)
         if surely and all(surely):
             truth.unknown.append(f"{package.name} {package.version}: {urls}")
+        versions = [package.version if isinstance(package.version, str) else ""]
+        with contextlib.suppress(Refused):
+            known = [url for url in map(parsed_purl, urls) if url.type in ECOSYSTEMS or url.type == "deb"]
+            versions += [url.version for url in known]
+            truth.unknown += [reference.locator for reference in package.external_references
+                              if known and "cpe" in reference.reference_type and other_cpe(reference.locator, versions)]
         if not urls and package.spdx_id not in described:
             truth.unknown.append(package.name)
     return truth

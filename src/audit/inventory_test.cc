@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -610,12 +612,13 @@ TEST(InventoryTest, ALockedPackageIsThatOfItsAddress) {
 }
 
 TEST(InventoryTest, GoSum) {
-  EXPECT_EQ(Parse("go.sum",
-                  "github.com/a/b v1.2.3 h1:abc=\ngithub.com/a/b v1.2.3/go.mod h1:def=\n"
-                  "golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2 h1:x=\n"
-                  "h/only v1.0.0/go.mod h1:x=\n\n \th/c  v1.0.0\th1:x= \n"),
-            (Lines{"Go github.com/a/b v1.2.3",
-                   "Go golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2", "Go h/c v1.0.0"}));
+  EXPECT_EQ(
+      Parse("go.sum",
+            "github.com/a/b v1.2.3 h1:abc=\ngithub.com/a/b v1.2.3/go.mod h1:def=\n"
+            "golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2 h1:x=\n"
+            "h.org/only v1.0.0/go.mod h1:x=\n\n \th.org/c  v1.0.0\th1:x= \n"),
+      (Lines{"Go github.com/a/b v1.2.3",
+             "Go golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2", "Go h.org/c v1.0.0"}));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\nb v1 h1:x"),
               StatusIs(absl::StatusCode::kInvalidArgument, "ends within a line"));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\rb v1 h1:x\n"),
@@ -625,8 +628,7 @@ TEST(InventoryTest, GoSum) {
 }
 
 TEST(InventoryTest, CycloneDx) {
-  EXPECT_EQ(
-      Parse("bom", R"({"bomFormat":"CycloneDX","specVersion":"1.5",
+  EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","specVersion":"1.5",
       "metadata":{"component":{"type":"application","name":"own"}},"components":[
       {"type":"library","name":"core","purl":"pkg:npm/%40angular/core@12.0.0","components":[
         {"type":"library","name":"http","purl":"pkg:cargo/http@0.1.19"}]},
@@ -641,13 +643,14 @@ TEST(InventoryTest, CycloneDx) {
       {"type":"file","name":"/bin/x"},
       {"type":"library","name":"u","purl":"pkg:deb/ubuntu/u@1.0"},
       {"type":"library","name":"broken","purl":"http://x"}]})"),
-      (Lines{"npm @angular/core 12.0.0", "crates.io http 0.1.19", "Go github.com/a/b v1.2.3",
-             "PyPI Django 3.2.1", "Debian:12 openssl 3.0.15-1~deb12u1", "Debian:12 bash 5.2.15-2",
-             "! pkg:maven/org.a/b@1.0: no reader knows packages of type maven",
-             "! plain: has no package URL",
-             "! pkg:deb/ubuntu/u@1.0: does not say of which distribution it is; "
-             "--distribution would",
-             "! http://x: is no package URL", "own 1"}));
+            (Lines{"npm @angular/core 12.0.0", "npm core 12.0.0 (possible)",
+                   "crates.io http 0.1.19", "Go github.com/a/b v1.2.3", "PyPI Django 3.2.1",
+                   "Debian:12 openssl 3.0.15-1~deb12u1", "Debian:12 bash 5.2.15-2",
+                   "! pkg:maven/org.a/b@1.0: no reader knows packages of type maven",
+                   "! plain: has no package URL",
+                   "! pkg:deb/ubuntu/u@1.0: does not say of which distribution it is; "
+                   "--distribution would",
+                   "! http://x: is no package URL", "own 1"}));
   EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[]})"),
             (Lines{"! bom: names no packages"}));
   // What this machine runs says nothing about a bill of materials.
@@ -743,17 +746,25 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
               doubtful)
         << tool;
   }
-  for (const char* version : {"0.37.0", "v0.90.0", "1.0.0"}) {
-    const std::string tool = absl::StrCat(R"([{"name":"syft","version":")", version, R"("}])");
-    EXPECT_EQ(parse(tool), (Lines{"Debian:12 libssl3 3.0-1"})) << version;
-    EXPECT_EQ(parse(absl::StrCat(R"({"components":)", tool, "}")),
-              (Lines{"Debian:12 libssl3 3.0-1"}))
-        << version;
+  // The properties say that it found the package itself: it takes others from bills of materials,
+  // and a program that passes its bill on may have taken the properties out.
+  for (const char* finder : {"dpkgdb-cataloger", "dpkg-db-cataloger", "deb-archive-cataloger",
+                             "sbom-cataloger", "other", ""}) {
+    const std::string property =
+        absl::StrCat(R"([{"name":"syft:package:foundBy","value":")", finder, R"("}])");
+    const Lines lines = absl::StartsWith(finder, "d") ? Lines{"Debian:12 libssl3 3.0-1"} : doubtful;
+    for (const char* version : {"0.37.0", "v0.90.0", "1.0.0"}) {
+      const std::string tool = absl::StrCat(R"([{"name":"syft","version":")", version, R"("}])");
+      EXPECT_EQ(parse(tool, property), lines) << version << finder;
+      EXPECT_EQ(parse(absl::StrCat(R"({"components":)", tool, "}"), property), lines)
+          << version << finder;
+      EXPECT_EQ(parse(tool), doubtful) << version;
+    }
   }
   const std::string syft = R"([{"name":"syft","version":"1.0.0"}])";
-  EXPECT_EQ(parse(syft, R"([{"name":"syft:package:foundBy","value":"dpkg-db-cataloger"}])"),
-            (Lines{"Debian:12 libssl3 3.0-1"}));
-  EXPECT_EQ(parse(syft, R"([{"name":"syft:package:foundBy","value":"sbom-cataloger"}])"), doubtful);
+  EXPECT_EQ(parse(syft, R"([{"name":"syft:package:foundBy","value":"dpkg-db-cataloger"},
+                            {"name":"syft:package:foundBy","value":"sbom-cataloger"}])"),
+            (Lines{"! pkg:deb/debian/libssl3@3.0-1?distro=debian-12: has two source packages"}));
   EXPECT_EQ(parse(R"([{"name":"syft","version":"0.36.0"}])",
                   R"([{"name":"syft:metadata:source","value":"openssl"}])"),
             (Lines{"Debian:12 openssl 3.0-1"}));
@@ -787,18 +798,37 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
                                        {"Tool: syft", doubtful},
                                        {"Tool: syft-v0.37.1", {"Debian:12 libssl3 3.0-1"}},
                                        {"Tool: syft-1.0.0", {"Debian:12 libssl3 3.0-1"}}}) {
-    EXPECT_EQ(
-        Parse("sbom",
-              absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Organization: x\nCreator: ", creator,
-                           "\nPackageName: libssl3\nExternalRef: PACKAGE-MANAGER "
-                           "purl pkg:deb/debian/libssl3@3.0-1?distro=debian-12\n")),
-        lines);
-    EXPECT_EQ(
-        Parse("sbom.spdx.json",
-              absl::StrCat(R"({"spdxVersion":"SPDX-2.3","creationInfo":{"creators":[")", creator,
-                           R"("]},"packages":[{"name":"libssl3","externalRefs":[{"referenceType":
-            "purl","referenceLocator":"pkg:deb/debian/libssl3@3.0-1?distro=debian-12"}]}]})")),
-        lines);
+    for (const bool says_where : {false, true}) {
+      const std::string where = says_where ? "acquired package info from DPKG DB: /x" : "";
+      EXPECT_EQ(
+          Parse("sbom", absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Organization: x\nCreator: ",
+                                     creator, "\nPackageName: libssl3\nPackageSourceInfo: ", where,
+                                     "\nExternalRef: PACKAGE-MANAGER "
+                                     "purl pkg:deb/debian/libssl3@3.0-1?distro=debian-12\n")),
+          says_where ? lines : doubtful);
+      EXPECT_EQ(
+          Parse("sbom.spdx.json",
+                absl::StrCat(R"({"spdxVersion":"SPDX-2.3","creationInfo":{"creators":[")", creator,
+                             R"("]},"packages":[{"name":"libssl3","sourceInfo":")", where,
+                             R"(","externalRefs":[{"referenceType":"purl",
+            "referenceLocator":"pkg:deb/debian/libssl3@3.0-1?distro=debian-12"}]}]})")),
+          says_where ? lines : doubtful);
+    }
+  }
+  // Trivy writes the source there.
+  for (const auto& [info, lines] : std::vector<std::pair<std::string, Lines>>{
+           {"built package from: openssl 1:3.0.15-1~deb12u1",
+            {"Debian:12 openssl 1:3.0.15-1~deb12u1"}},
+           {"built package from: openssl", {"Debian:12 openssl 3.0-1"}},
+           {"built package from: ", doubtful},
+           {"built package from: one two three", doubtful}}) {
+    EXPECT_EQ(Parse("sbom.spdx.json",
+                    absl::StrCat(R"({"spdxVersion":"SPDX-2.3","creationInfo":{"creators":
+            ["Tool: trivy-0.50.0"]},"packages":[{"name":"libssl3","sourceInfo":")",
+                                 info, R"(","externalRefs":[{"referenceType":"purl",
+            "referenceLocator":"pkg:deb/debian/libssl3@3.0-1?distro=debian-12"}]}]})")),
+              lines)
+        << info;
   }
   // What syft took from another bill is as it stands there, and its place says so.
   for (const auto& [place, is_known] : std::vector<std::pair<std::string, bool>>{
@@ -848,6 +878,10 @@ TEST(InventoryTest, AComponentIsThatOfItsPackageUrl) {
            {"@angular", "@angular/core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", true},
            {"", "@angular/core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", true},
            {"", "core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", true},
+           {"", "text", "v0.3.6", "pkg:golang/golang.org/x/text@v0.3.6", true},
+           {"", "actions/checkout", "4.*.*", "pkg:githubactions/Actions/Checkout@4.%2A.%2A", true},
+           {"actions", "checkout", "4.1.0", "pkg:githubactions/actions/checkout@v4.1.0", true},
+           {"", "actions/cache", "v4.1.0", "pkg:githubactions/actions/checkout@v4.1.0", false},
            {"@other", "core", "1.0.0", "pkg:npm/%40angular/core@1.0.0", false},
            {"@angular", "core", "1.0.0", "pkg:npm/core@1.0.0", false},
            {"", "JSONStream", "1.0.0", "pkg:npm/jsonstream@1.0.0", true},
@@ -903,9 +937,9 @@ TEST(InventoryTest, AComponentIsThatOfItsPackageUrl) {
       {"name":"lodash","version":"4.17.20","purl":"pkg:npm/lodash@4.17.21"}]})"),
             (Lines{"npm lodash 4.17.21",
                    "! lodash 4.17.20: contradicts its package URL: pkg:npm/lodash@4.17.21"}));
-  // `npm sbom` names the directories that packages lie in.
+  // `npm sbom` names the directories that packages lie in, which may be the packages' names.
   for (const auto& [tool, size] :
-       std::vector<std::pair<std::string, size_t>>{{R"("vendor":"npm","name":"cli")", 2},
+       std::vector<std::pair<std::string, size_t>>{{R"("vendor":"npm","name":"cli")", 3},
                                                    {R"("vendor":"other","name":"cli")", 4},
                                                    {R"("name":"npm")", 4}}) {
     EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":[{)", tool,
@@ -970,6 +1004,13 @@ TEST(InventoryTest, NamesThatNoRegistryHasAreUnchecked) {
            {"pkg:pypi/django==3.1.8", "django==3.1.8"},
            {"pkg:npm/lodash%404.17.20", "lodash@4.17.20"},
            {"pkg:golang/https://golang.org/x/text@v0.3.6", "https:/golang.org/x/text"},
+           {"pkg:golang/golang/text@v0.3.6", "golang/text"},
+           {"pkg:golang/text@v0.3.6", "text"},
+           {"pkg:golang/gin-gonic/gin@v1.6.0", "gin-gonic/gin"},
+           {"pkg:golang/net/http@1.21.0", "net/http"},
+           {"pkg:golang/go@1.21.0", "go"},
+           {"pkg:golang/h/vault@v0.9.0#api/auth", "h/vault"},
+           {"pkg:githubactions/checkout@v4", "checkout"},
            {"pkg:deb/debian/openssl:amd64@3?distro=debian-12&upstream=openssl:amd64",
             "openssl:amd64"}}) {
     const Lines lines = parse(url);
@@ -998,8 +1039,8 @@ TEST(InventoryTest, GosPackageUrls) {
     return Parse(
         "bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":")", url, R"("}]})"));
   };
-  EXPECT_EQ(parse("pkg:golang/h/net@v5.3.0#v5"),
-            (Lines{"Go h/net v5.3.0 (possible)", "Go h/net/v5 v5.3.0"}));
+  EXPECT_EQ(parse("pkg:golang/h.org/net@v5.3.0#v5"),
+            (Lines{"Go h.org/net v5.3.0 (possible)", "Go h.org/net/v5 v5.3.0"}));
   // Each of its parts could be a module's end: not a million copies of it.
   for (const bool subpath : {false, true}) {
     std::string path;
@@ -1009,9 +1050,9 @@ TEST(InventoryTest, GosPackageUrls) {
                   .size(),
               1u);
   }
-  EXPECT_EQ(parse("pkg:golang/h/vault@v0.9.0#/api/auth/"),
-            (Lines{"Go h/vault v0.9.0 (possible)", "Go h/vault/api v0.9.0 (possible)",
-                   "Go h/vault/api/auth v0.9.0"}));
+  EXPECT_EQ(parse("pkg:golang/h.org/vault@v0.9.0#/api/auth/"),
+            (Lines{"Go h.org/vault v0.9.0 (possible)", "Go h.org/vault/api v0.9.0 (possible)",
+                   "Go h.org/vault/api/auth v0.9.0"}));
   for (const auto& [version, release] :
        std::vector<std::pair<std::string, std::string>>{{"v1.21.7", "1.21.7"},
                                                         {"1.21.7", "1.21.7"},
@@ -1052,20 +1093,394 @@ TEST(InventoryTest, GosPackageUrls) {
             (Lines{"Go github.com/a/b v24.0.0 (possible)", "Go github.com/a/b/c v24.0.0"}));
   EXPECT_EQ(parse("pkg:golang/gopkg.in/yaml.v2/c@v2.0.0"),
             (Lines{"Go gopkg.in/yaml.v2 v2.0.0 (possible)", "Go gopkg.in/yaml.v2/c v2.0.0"}));
-  for (const char* tool : {"syft", "trivy", "cdxgen"}) {
+  // A tool that names modules alone, and says that it found this one itself.
+  const Lines module = {"Go github.com/a/b/c v1.0.0"},
+              open = {"Go github.com/a/b v1.0.0 (possible)", "Go github.com/a/b/c v1.0.0"};
+  for (const auto& [tool, property, value, lines] :
+       std::vector<std::tuple<std::string, std::string, std::string, Lines>>{
+           {"syft", "syft:package:foundBy", "go-module-binary-cataloger", module},
+           {"syft", "syft:package:foundBy", "go-mod-file-cataloger", module},
+           {"syft", "syft:package:foundBy", "sbom-cataloger", open},
+           {"syft", "x", "", open},
+           {"trivy", "aquasecurity:trivy:PkgType", "gomod", module},
+           {"trivy", "aquasecurity:trivy:PkgType", "gobinary", module},
+           {"trivy", "aquasecurity:trivy:PkgType", "other", open},
+           {"trivy", "x", "", open},
+           {"cdxgen", "x", "", module},
+           {"other", "syft:package:foundBy", "go-module-binary-cataloger", open}}) {
     EXPECT_EQ(
         Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":[{"name":")",
                                   tool, R"("}]},"components":[{"purl":
-            "pkg:golang/github.com/a/b/c@v1.0.0"}]})")),
-        (Lines{"Go github.com/a/b/c v1.0.0"}));
-    const std::string in_spdx =
-        absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Tool: ", tool,
-                     "-1.0.0\nPackageName: github.com/a/b/c\nPackageSourceInfo: acquired package "
-                     "info from go module information: /FILE\n"
-                     "ExternalRef: PACKAGE-MANAGER purl pkg:golang/github.com/a/b/c@v1.0.0\n");
-    EXPECT_EQ(Parse("x", absl::StrReplaceAll(in_spdx, {{"FILE", "bin/server"}})),
-              (Lines{"Go github.com/a/b/c v1.0.0"}));
-    EXPECT_EQ(Parse("x", absl::StrReplaceAll(in_spdx, {{"FILE", "a.spdx.json"}})).size(), 2u);
+            "pkg:golang/github.com/a/b/c@v1.0.0","properties":[{"name":")",
+                                  property, R"(","value":")", value, R"("}]}]})")),
+        lines)
+        << tool << value;
+  }
+  for (const auto& [tool, info, lines] : std::vector<std::tuple<std::string, std::string, Lines>>{
+           {"syft", "acquired package info from go module information: bin/server", module},
+           {"syft", "acquired package info from go module information: a.spdx.json", open},
+           {"syft", "", open},
+           {"trivy", "package found in: go.mod", module},
+           {"trivy", "", open},
+           {"other", "package found in: go.mod", open}}) {
+    EXPECT_EQ(Parse("x", absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Tool: ", tool,
+                                      "-1.0.0\nPackageName: github.com/a/b/c\n"
+                                      "PackageSourceInfo: ",
+                                      info,
+                                      "\nExternalRef: PACKAGE-MANAGER purl "
+                                      "pkg:golang/github.com/a/b/c@v1.0.0\n")),
+              lines)
+        << tool << info;
+  }
+}
+
+// A module that no proxy can have is the project's own, where the bill is about that.
+TEST(InventoryTest, ASubjectOfGoNeedsNoHost) {
+  const auto parse = [](absl::string_view components) {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"component":
+        {"type":"application","name":"server","purl":"pkg:golang/server@v1.0.0"}},"components":[)",
+                                     components, "]}"));
+  };
+  EXPECT_EQ(parse(R"({"name":"p","purl":"pkg:pypi/p@1"})"), (Lines{"PyPI p 1", "own 1"}));
+  EXPECT_EQ(parse(""), (Lines{"! server: is no name of a package of Go"}));
+  EXPECT_EQ(parse(R"({"name":"text","purl":"pkg:golang/text@v0.3.6"})"),
+            (Lines{"! text: is no name of a package of Go", "own 1"}));
+}
+
+// The repository that an action lies in is what advisories are about.
+TEST(InventoryTest, ActionsOfGitHub) {
+  const auto parse = [](absl::string_view url) {
+    return Parse(
+        "bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":")", url, R"("}]})"));
+  };
+  EXPECT_EQ(parse("pkg:githubactions/actions/checkout@v4.1.0"),
+            Lines{"GitHub Actions actions/checkout v4.1.0"});
+  EXPECT_EQ(parse("pkg:githubactions/actions/cache@4.%2A.%2A#save"),
+            Lines{"GitHub Actions actions/cache 4.*.*"});
+  EXPECT_EQ(parse("pkg:githubactions/actions/cache/save@v4.1.0"),
+            (Lines{"GitHub Actions actions/cache v4.1.0 (possible)",
+                   "GitHub Actions actions/cache/save v4.1.0"}));
+}
+
+// Whatever else a bill says of a component is of its package URL, or it is said.
+TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
+  const auto parse = [](absl::string_view members, absl::string_view url = "pkg:npm/ms@2.1.3") {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"type":"library",
+        "name":"ms","version":"2.1.3","purl":")",
+                                     url, R"(",)", members, "}]}"));
+  };
+  for (const char* members :
+       {R"("bom-ref":"pkg:npm/ms@2.1.3?package-id=1#x")", R"("bom-ref":"pkg:npm/ms")",
+        R"("bom-ref":"ms@9")", R"("cpe":"cpe:2.3:a:vercel:ms:2.1.3:*:*:*:*:node.js:*:*")",
+        R"("cpe":"cpe:2.3:a:vercel:ms:*:*:*:*:*:*:*:*")", R"("cpe":"cpe:/a:vercel:ms:2.1.3")",
+        R"("cpe":"nothing")",
+        R"("evidence":{"identity":{"field":"purl","methods":[{"value":"/a/package-lock.json"}]}})",
+        R"("evidence":{"identity":[{"field":"purl","concludedValue":"pkg:npm/ms@2.1.3",
+            "tools":["pkg:npm/cdxgen@1"]},{"field":"version","concludedValue":"v2.1.3"},
+            {"field":"hash","concludedValue":"0"}],"occurrences":[{"location":"x"}]})",
+        R"("pedigree":{"notes":"pkg:npm/x@1"})",
+        R"("pedigree":{"ancestors":[{"name":"ms","version":"2.1.3"}]})",
+        R"("properties":[{"name":"internal:workspaceRef","value":"pkg:npm/x@1"}])"}) {
+    EXPECT_EQ(parse(members), Lines{"npm ms 2.1.3"}) << members;
+  }
+  for (const auto& [members, line] : std::vector<std::pair<std::string, std::string>>{
+           {R"("bom-ref":"pkg:npm/ms@2.1.2")", "pkg:npm/ms@2.1.2"},
+           {R"("bom-ref":"pkg:npm/%40x/ms@2.1.3")", "pkg:npm/%40x/ms@2.1.3"},
+           {R"("bom-ref":"pkg:pypi/ms@2.1.3")", "pkg:pypi/ms@2.1.3"},
+           {R"("cpe":"cpe:2.3:a:vercel:ms:2.1.2:*:*:*:*:node.js:*:*")",
+            "cpe:2.3:a:vercel:ms:2.1.2:*:*:*:*:node.js:*:*"},
+           {R"("cpe":"cpe:2.3:a:vercel:ms:2.1.30:*:*:*:*:*:*:*")",
+            "cpe:2.3:a:vercel:ms:2.1.30:*:*:*:*:*:*:*"},
+           {R"("cpe":"cpe:2.3:a:vercel:ms:2.1:*:*:*:*:*:*:*")",
+            "cpe:2.3:a:vercel:ms:2.1:*:*:*:*:*:*:*"},
+           {R"("cpe":"cpe:/a:vercel:ms:2.1.2")", "cpe:/a:vercel:ms:2.1.2"},
+           {R"("evidence":{"identity":{"field":"purl","concludedValue":"pkg:npm/ms@2.1.2"}})",
+            "pkg:npm/ms@2.1.2"},
+           {R"("evidence":{"identity":[{"field":"purl","methods":[{"value":"pkg:npm/x@2.1.3"}]}]})",
+            "pkg:npm/x@2.1.3"},
+           {R"("evidence":{"identity":[{"field":"cpe","concludedValue":"cpe:/a:b:ms:1"}]})",
+            "cpe:/a:b:ms:1"},
+           {R"("evidence":{"identity":[{"field":"version","concludedValue":"2.1.2"}]})", "2.1.2"},
+           {R"("evidence":{"identity":[{"field":"name","concludedValue":"x"}]})", "x"},
+           {R"("pedigree":{"ancestors":[{"name":"x","version":"1.0.0"}]})", "x 1.0.0"},
+           {R"("pedigree":{"variants":[{"name":"ms","version":"2.1.2"}]})", "ms 2.1.2"},
+           {R"("pedigree":{"descendants":[{"name":"ms","purl":"pkg:npm/ms@2.1.2"}]})", "ms"},
+           {R"("pedigree":{"ancestors":[{"name":"ms","pedigree":{"ancestors":[{"name":"x"}]}}]})",
+            "x"}}) {
+    const Lines lines = parse(members);
+    ASSERT_EQ(lines.size(), 2u) << members;
+    EXPECT_EQ(lines[0], "npm ms 2.1.3") << members;
+    EXPECT_TRUE(
+        absl::StartsWith(lines[1], absl::StrCat("! ", line, ": contradicts ")) ||
+        absl::StartsWith(lines[1], absl::StrCat("! ", line, ": is also said to be what ms")))
+        << lines[1];
+  }
+  // CPEs of distributions and of release candidates.
+  for (const auto& [version, cpe] : std::vector<std::pair<std::string, std::string>>{
+           {"5.2.15-2%2Bb7", "cpe:2.3:a:gnu:bash:5.2.15:*:*:*:*:*:*:*"},
+           {"5.2.15-2%2Bb7", "cpe:2.3:a:bash:bash:5.2.15-2\\\\+b7:*:*:*:*:*:*:*"},
+           {"1:2.3-1", "cpe:2.3:a:bash:bash:1\\\\:2.3-1:*:*:*:*:*:*:*"}}) {
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"name":"bash",
+        "purl":"pkg:deb/debian/bash@)",
+                                        version, R"(?distro=debian-12&upstream=bash","cpe":")", cpe,
+                                        R"("}]})"))
+                  .size(),
+              1u)
+        << cpe;
+  }
+  EXPECT_EQ(
+      parse(R"("evidence":{"other":[]},"pedigree":{"others":[]})"),
+      (Lines{"npm ms 2.1.3", "! ms.evidence.other: is a part of the file that is not known here",
+             "! ms.pedigree.others: is a part of the file that is not known here"}));
+  const std::string cpe = "cpe:2.3:a:vercel:ms:2.1.2:*:*:*:*:*:*:*";
+  const Lines both = {
+      "npm ms 2.1.3",
+      absl::StrCat("! ", cpe, ": contradicts its package URL: ", "pkg:npm/ms@2.1.3")};
+  EXPECT_EQ(Parse("x.spdx.json",
+                  absl::StrCat(R"({"spdxVersion":"SPDX-2.3","packages":[{"name":"ms","externalRefs":
+      [{"referenceType":"purl","referenceLocator":"pkg:npm/ms@2.1.3"},
+       {"referenceType":"cpe23Type","referenceLocator":")",
+                               cpe, R"("}]}]})")),
+            both);
+  EXPECT_EQ(Parse("x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: ms\nExternalRef: "
+                                    "PACKAGE-MANAGER purl pkg:npm/ms@2.1.3\nExternalRef: SECURITY "
+                                    "cpe23Type ",
+                                    cpe, "\n")),
+            both);
+}
+
+// An alias of npm's may be the package that its directory is called after, and a package with a
+// scope that of its name without one.
+TEST(InventoryTest, ANameOfNpmMayBeOfAnotherPackage) {
+  EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[
+      {"name":"lodash","version":"4.17.20","purl":"pkg:npm/%40types/lodash@4.17.20"},
+      {"name":"core","purl":"pkg:npm/%40angular/core@1.0.0"},
+      {"name":"ms","group":"@x","purl":"pkg:npm/%40x/ms@1.0.0"},
+      {"name":"@y/ms","purl":"pkg:npm/%40y/ms@1.0.0"}]})"),
+            (Lines{"npm @types/lodash 4.17.20", "npm lodash 4.17.20 (possible)",
+                   "npm @angular/core 1.0.0", "npm core 1.0.0 (possible)", "npm @x/ms 1.0.0",
+                   "npm @y/ms 1.0.0"}));
+  EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","metadata":{"tools":[{"vendor":"npm",
+      "name":"cli"}],"component":{"name":"src","purl":"pkg:npm/project@1.0.0"}},"components":[
+      {"name":"lodash","version":"4.17.20","purl":"pkg:npm/ms@4.17.20"},
+      {"name":"ms","version":"2.1.2","purl":"pkg:npm/ms@2.1.2"}]})"),
+            (Lines{"npm project 1.0.0", "npm ms 4.17.20", "npm lodash 4.17.20 (possible)",
+                   "npm ms 2.1.2"}));
+}
+
+// What a bill refers to is in it: anything else may be a package that is missing.
+TEST(InventoryTest, WhatABillRefersToIsInIt) {
+  const auto parse = [](absl::string_view members) {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"component":
+        {"name":"own","bom-ref":"top"},"tools":{"components":[{"name":"t","bom-ref":"t"}]}},
+        "services":[{"name":"s","bom-ref":"s","services":[{"bom-ref":"s2"}]}],"components":[
+        {"name":"ms","bom-ref":"m","purl":"pkg:npm/ms@2.1.3"}],)",
+                                     members, "}"));
+  };
+  const Lines whole = {"npm ms 2.1.3", "own 1"};
+  for (const char* members :
+       {R"("dependencies":[{"ref":"top","dependsOn":["m","s","s2"]},{"ref":"m"}])",
+        R"("dependencies":[{"ref":"top","dependsOn":["pkg:npm/ms@2.1.3"]}])",
+        R"("dependencies":[{"ref":"t","dependsOn":["t2"]}])",
+        R"("vulnerabilities":[{"affects":[{"ref":"m"},{"ref":"urn:cdx:1/1#x"}]}])",
+        R"("compositions":[{"aggregate":"complete","assemblies":["m"]}])"}) {
+    EXPECT_EQ(parse(members), whole) << members;
+  }
+  const std::string why = ": is referred to, and the bill has no component of that bom-ref";
+  for (const auto& [members, missing] : std::vector<std::pair<std::string, std::string>>{
+           {R"("dependencies":[{"ref":"top","dependsOn":["pkg:npm/lodash@4.17.20","m"]},
+                               {"ref":"m","dependsOn":["pkg:npm/lodash@4.17.20"]}])",
+            "pkg:npm/lodash@4.17.20"},
+           {R"("dependencies":[{"ref":"x","dependsOn":["m"]}])", "x"},
+           {R"("dependencies":[{"ref":"m","provides":["x"]}])", "x"},
+           {R"("dependencies":[{"ref":"m","dependsOn":["t"]}])", "t"},
+           {R"("vulnerabilities":[{"affects":[{"ref":"x"}]}])", "x"},
+           {R"("compositions":[{"aggregate":"complete","dependencies":["x"]}])", "x"}}) {
+    EXPECT_EQ(parse(members), (Lines{"npm ms 2.1.3", absl::StrCat("! ", missing, why), "own 1"}))
+        << members;
+  }
+  for (const auto& [from, to, missing] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"SPDXRef-DOCUMENT", "a", ""},
+           {"a", "NOASSERTION", ""},
+           {"a", "f", ""},
+           {"a", "SPDXRef-npm-lodash-4.17.20", "SPDXRef-npm-lodash-4.17.20"},
+           {"DocumentRef-x:SPDXRef-y", "a", "DocumentRef-x:SPDXRef-y"}}) {
+    Lines lines = {"npm a 1.0.0"};
+    if (!missing.empty()) {
+      lines.push_back(absl::StrCat(
+          "! ", missing, ": is in a relationship, and the document has no element of that id"));
+    }
+    EXPECT_EQ(
+        Parse("x.spdx.json", absl::StrCat(R"({"spdxVersion":"SPDX-2.3","SPDXID":
+        "SPDXRef-DOCUMENT","files":[{"SPDXID":"f","fileName":"./f"}],"packages":[{"SPDXID":"a",
+        "name":"a","externalRefs":[{"referenceType":"purl","referenceLocator":"pkg:npm/a@1.0.0"}]}],
+        "relationships":[{"relationshipType":"DEPENDS_ON","spdxElementId":")",
+                                          from, R"(","relatedSpdxElement":")", to, R"("}]})")),
+        lines)
+        << to;
+    EXPECT_EQ(Parse("x", absl::StrCat("SPDXVersion: SPDX-2.3\nSPDXID: SPDXRef-DOCUMENT\n"
+                                      "PackageName: a\nSPDXID: a\nExternalRef: PACKAGE-MANAGER "
+                                      "purl pkg:npm/a@1.0.0\nFileName: ./f\nSPDXID: f\n"
+                                      "Relationship: ",
+                                      from, " DEPENDS_ON ", to, "\n")),
+              lines)
+        << to;
+  }
+  EXPECT_EQ(Parse("x.spdx.json", R"({"spdxVersion":"SPDX-2.3","documentDescribes":["b"],"packages":[
+      {"SPDXID":"a","name":"a","externalRefs":[{"referenceType":"purl",
+       "referenceLocator":"pkg:npm/a@1.0.0"}]}]})"),
+            (Lines{"npm a 1.0.0",
+                   "! b: is in a relationship, and the document has no element of that id"}));
+}
+
+// Wherever a bill may have components, they are read.
+TEST(InventoryTest, ComponentsAreReadWhereverTheyStand) {
+  for (const char* members :
+       {R"("formulation":[{"components":[C]}])", R"("declarations":{"targets":{"components":[C]}})",
+        R"("components":[{"name":"q","type":"file","pedigree":{"ancestors":[
+            {"name":"q","components":[C]}]}}])"}) {
+    EXPECT_THAT(
+        Parse("bom", absl::StrReplaceAll(absl::StrCat(R"({"bomFormat":"CycloneDX",)", members, "}"),
+                                         {{"[C]", R"([{"name":"p","purl":"pkg:pypi/p@1"}])"}})),
+        ::testing::Contains("PyPI p 1"))
+        << members;
+  }
+  for (const auto& [members, unknown] : std::vector<std::pair<std::string, std::string>>{
+           {R"("services":[{"components":[]}])", "services.components"},
+           {R"("services":[{"services":[{"components":[]}]}])", "services.components"},
+           {R"("formulation":[{"parts":[]}])", "formulation.parts"},
+           {R"("dependencies":[{"ref":"p","components":[]}])", "dependencies.components"}}) {
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"bom-ref":"p",
+        "name":"p","purl":"pkg:pypi/p@1"}],)",
+                                        members, "}")),
+              (Lines{"PyPI p 1", absl::StrCat("! ", unknown,
+                                              ": is a part of the file that is not known here")}))
+        << members;
+  }
+  EXPECT_EQ(Parse("x.spdx.json", R"({"spdxVersion":"SPDX-2.3","packages":[{"name":"a","packages":[],
+      "externalRefs":[{"referenceType":"purl","referenceLocator":"pkg:npm/a@1.0.0","purl":""}]}]})"),
+            (Lines{"npm a 1.0.0", "! a.packages: is a part of the file that is not known here",
+                   "! externalRefs.purl: is a part of the file that is not known here"}));
+}
+
+// A file is none of the packages of a bill, but an archive of one is.
+TEST(InventoryTest, AFileMayBeAPackage) {
+  const auto parse = [](absl::string_view component) {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[
+        {"name":"p","purl":"pkg:pypi/p@1"},)",
+                                     component, "]}"));
+  };
+  for (const char* component :
+       {R"({"type":"file","name":"/var/lib/dpkg/status"})",
+        R"({"type":"file","name":"app/package-lock.json"})", R"({"type":"file","name":"x.tar.gz"})",
+        R"({"type":"file","name":"x-data.zip"})",
+        R"({"type":"file","name":"METADATA","bom-ref":"pkg:pypi/p@1#METADATA"})",
+        R"({"type":"operating-system","name":"debian","version":"12"})",
+        R"({"type":"library","name":"q","purl":"pkg:pypi/q@1","components":[
+            {"type":"file","name":"q/x-1.0.whl"}]})"}) {
+    EXPECT_THAT(parse(component), ::testing::Each(::testing::Not(::testing::StartsWith("!"))))
+        << component;
+  }
+  for (const auto& [component, name] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"type":"file","name":"lodash-4.17.20.tgz"})", "lodash-4.17.20.tgz"},
+           {R"({"type":"file","name":"a/Django-3.1.8.tar.gz"})", "a/Django-3.1.8.tar.gz"},
+           {R"({"type":"data","name":"x-v1.ZIP"})", "x-v1.ZIP"},
+           {R"({"type":"file","name":"log4j.jar"})", "log4j.jar"},
+           {R"({"type":"file","name":"lodash","version":"4.17.20"})", "lodash"},
+           {R"({"type":"file","name":"x","bom-ref":"pkg:npm/lodash@4.17.20"})", "x"},
+           {R"({"type":"file","name":"x","evidence":{"identity":{"concludedValue":
+               "pkg:npm/lodash@4.17.20"}}})",
+            "x"}}) {
+    EXPECT_THAT(parse(component),
+                ::testing::Contains(absl::StrCat("! ", name, ": has no package URL")))
+        << component;
+  }
+  const auto spdx = [](absl::string_view relations) {
+    return Parse("x.spdx.json", absl::StrCat(R"({"spdxVersion":"SPDX-2.3","packages":[{"SPDXID":"a",
+        "name":"a","externalRefs":[{"referenceType":"purl","referenceLocator":"pkg:npm/a@1.0.0"}])",
+                                             relations, R"(,"files":[{"SPDXID":"f","fileName":
+        "./lodash-4.17.20.tgz"},{"SPDXID":"g","fileName":"./x"}]})"));
+  };
+  const std::string why = "! ./lodash-4.17.20.tgz: is an archive, and of no package in the bill";
+  EXPECT_EQ(spdx("}]"), (Lines{"npm a 1.0.0", why}));
+  EXPECT_EQ(spdx(R"(,"hasFiles":["f"]}])"), (Lines{"npm a 1.0.0"}));
+  EXPECT_EQ(spdx(R"(}],"relationships":[{"spdxElementId":"a","relationshipType":"CONTAINS",
+      "relatedSpdxElement":"f"}])"),
+            (Lines{"npm a 1.0.0"}));
+  EXPECT_EQ(Parse("x",
+                  "SPDXVersion: SPDX-2.3\nFileName: ./lodash-4.17.20.tgz\nSPDXID: f\n"
+                  "PackageName: a\nExternalRef: PACKAGE-MANAGER purl pkg:npm/a@1.0.0\n"),
+            (Lines{"npm a 1.0.0", why}));
+}
+
+// Trivy's bills have components for what packages were found in.
+TEST(InventoryTest, TheFilesThatTrivyScannedAreNoPackages) {
+  const auto parse = [](absl::string_view tool, absl::string_view component,
+                        absl::string_view on = R"("l")") {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":{"components":[
+        {"group":"aquasecurity","name":")",
+                                     tool, R"("}]}},"components":[)", component, R"(,
+        {"name":"ms","bom-ref":"l","purl":"pkg:npm/ms@2.1.3"}],"dependencies":[{"ref":"f",
+        "dependsOn":[)",
+                                     on, "]}]}"));
+  };
+  const std::string properties = R"("properties":[{"name":"aquasecurity:trivy:Class","value":
+      "lang-pkgs"},{"name":"aquasecurity:trivy:Type","value":"npm"}])";
+  const std::string file = absl::StrCat(
+      R"({"type":"application","name":"package-lock.json","bom-ref":"f",)", properties, "}");
+  EXPECT_EQ(parse("trivy", file), Lines{"npm ms 2.1.3"});
+  const Lines none = {"npm ms 2.1.3", "! package-lock.json: has no package URL"};
+  EXPECT_EQ(parse("other", file), none);
+  EXPECT_EQ(parse("trivy", file, ""), none);
+  EXPECT_EQ(parse("trivy", R"({"type":"application","name":"package-lock.json","bom-ref":"f"})"),
+            none);
+  EXPECT_EQ(parse("trivy", absl::StrCat(R"({"type":"application","name":"package-lock.json",
+      "bom-ref":"f","version":"1",)",
+                                        properties, "}")),
+            none);
+  const auto spdx = [](absl::string_view package) {
+    return Parse("x.spdx.json",
+                 absl::StrCat(R"({"spdxVersion":"SPDX-2.3","creationInfo":{"creators":
+        ["Organization: aquasecurity","Tool: trivy-0.50.0"]},"packages":[{"SPDXID":"l","name":"ms",
+        "externalRefs":[{"referenceType":"purl","referenceLocator":"pkg:npm/ms@2.1.3"}]},)",
+                              package, R"(],"relationships":[{"spdxElementId":"f",
+        "relationshipType":"CONTAINS","relatedSpdxElement":"l"}]})"));
+  };
+  EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"a/package-lock.json","primaryPackagePurpose":
+      "APPLICATION"})"),
+            Lines{"npm ms 2.1.3"});
+  EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"debian","versionInfo":"12.5","primaryPackagePurpose":
+      "OPERATING-SYSTEM"})"),
+            Lines{"npm ms 2.1.3"});
+  EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"x","versionInfo":"1","primaryPackagePurpose":
+      "APPLICATION"})"),
+            (Lines{"npm ms 2.1.3", "! x: has no package URL"}));
+  EXPECT_EQ(Parse("x",
+                  "SPDXVersion: SPDX-2.3\nPackageName: debian\nSPDXID: o\nPackageVersion: 12\n"
+                  "PrimaryPackagePurpose: OPERATING-SYSTEM\nPackageName: a\nSPDXID: a\n"
+                  "ExternalRef: PACKAGE-MANAGER purl pkg:npm/a@1.0.0\n"),
+            Lines{"npm a 1.0.0"});
+}
+
+// Under a name that says nothing.
+TEST(InventoryTest, ABillIsKnownByWhatStandsInIt) {
+  for (const char* bill :
+       {"SPDXVersion: SPDX-2.3\n", "# x\r\n  SPDXVersion:SPDX-2.3\r\n",
+        "\xef\xbb\xbfSPDXVersion: SPDX-2.2", R"({"x":1,"bomFormat":"CycloneDX"})",
+        R"({"spdxVersion" : "SPDX-2.3"})", "<bom xmlns='http://cyclonedx.org/schema/bom/1.5'>",
+        "<x:bom xmlns:x=\"http://cyclonedx.org/schema/bom/1.4\">", "---\nbomFormat: CycloneDX\n",
+        "SPDXID: x\nspdxVersion: SPDX-2.3\n", "<rdf:RDF xmlns:x='http://spdx.org/rdf/terms#'>",
+        R"({"@context":"https://spdx.org/rdf/3.0.1/spdx-context.jsonld"})",
+        R"({"artifactRelationships":[]})"}) {
+    EXPECT_TRUE(LooksLikeABill(bill)) << bill;
+    std::string wide;
+    for (const char* c = bill; *c != '\0'; ++c) wide += {*c, '\0'};
+    EXPECT_TRUE(LooksLikeABill(wide)) << bill;
+  }
+  for (const char* other : {"", "lodash 4.17.20", "// SPDX-License-Identifier: MIT",
+                            "the tag SPDXVersion: is first", "<project/>", R"({"version":1})"}) {
+    EXPECT_FALSE(LooksLikeABill(other)) << other;
   }
 }
 
@@ -1233,7 +1648,7 @@ TEST_F(DirectoryTest, IsAProjectOrAnEnvironment) {
   EXPECT_EQ(Read(), (Lines{absl::StrCat("error: ", directory_.string(),
                                         ": no lock file, no SBOM and no installed Python packages "
                                         "here")}));
-  Write("go.sum", "a v1.0.0 h1:x\n");
+  Write("go.sum", "a.b/c v1.0.0 h1:x\n");
   Write("requirements.txt", "b==1\n");
   Write("README.txt", "b==2\n");
   const std::string site = "lib/python3.11/site-packages/";
@@ -1242,7 +1657,7 @@ TEST_F(DirectoryTest, IsAProjectOrAnEnvironment) {
   Write(site + "e.egg-info", "Metadata-Version: 2.1\nName: e\nVersion: 3\n");
   Write(site + "e/tests/requirements.txt", "of-a-package==1\n");
   fs::create_symlink("lib", directory_ / "lib64");
-  const Lines found = {"Go a v1.0.0", "PyPI b 1", "PyPI c 1", "PyPI d 2", "PyPI e 3"};
+  const Lines found = {"Go a.b/c v1.0.0", "PyPI b 1", "PyPI c 1", "PyPI d 2", "PyPI e 3"};
   EXPECT_EQ(Read(), found);
   EXPECT_EQ(Read(Depth::kAll), found) << "nothing is read twice";
   Write("lib/pypy3.9/site-packages/f-1.dist-info/METADATA", "Name: f\nVersion: 1\n");
@@ -1255,7 +1670,7 @@ TEST_F(DirectoryTest, IsAProjectOrAnEnvironment) {
 
 // Other lock files, and packages in one file, are not passed over in silence.
 TEST_F(DirectoryTest, WhatIsNotReadIsSaid) {
-  Write("go.sum", "a v1.0.0 h1:x\n");
+  Write("go.sum", "a.b/c v1.0.0 h1:x\n");
   std::vector<std::string> names = {
       "yarn.lock",     "pnpm-lock.yaml",     "Pipfile.lock",    "uv.lock",       "pdm.lock",
       "Gemfile.lock",  "bun.lockb",          "pylock.dev.toml", "bom.xml",       "g.egg",
@@ -1265,7 +1680,7 @@ TEST_F(DirectoryTest, WhatIsNotReadIsSaid) {
   fs::create_directories(directory_ / ".git" / "x");
   Write(".git/x/yarn.lock", "x");
   std::ranges::sort(names);
-  Lines expected = {"Go a v1.0.0"};
+  Lines expected = {"Go a.b/c v1.0.0"};
   for (const std::string& name : names)
     expected.push_back(absl::StrCat("! ", name, ": ", kForeign));
   EXPECT_EQ(Read(), expected);
@@ -1463,18 +1878,18 @@ TEST_F(DirectoryTest, ADirectoryIsKnownByItsWholeName) {
 }
 
 TEST_F(DirectoryTest, WhatLiesBelowIsReadOrSaid) {
-  Write("go.sum", "a v1.0.0 h1:x\n");
+  Write("go.sum", "a.b/c v1.0.0 h1:x\n");
   Write("docs/readme.md", "x");
   Write("services/api/requirements.txt", "b==1\n");
   Write("services/api/yarn.lock", "x");
   Write(".venv/lib/python3.11/site-packages/c-1.dist-info/METADATA", "Name: c\nVersion: 1\n");
   const std::string unread = "lies below, and was not read: ";
-  EXPECT_EQ(Read(), (Lines{"Go a v1.0.0",
+  EXPECT_EQ(Read(), (Lines{"Go a.b/c v1.0.0",
                            absl::StrCat("! .venv/lib/python3.11/site-packages: ", unread,
                                         "1 file or directory there (--recursive reads them)"),
                            absl::StrCat("! services/api: ", unread,
                                         "2 files or directories there (--recursive reads them)")}));
-  EXPECT_EQ(Read(Depth::kAll), (Lines{"Go a v1.0.0", "PyPI c 1", "PyPI b 1",
+  EXPECT_EQ(Read(Depth::kAll), (Lines{"Go a.b/c v1.0.0", "PyPI c 1", "PyPI b 1",
                                       absl::StrCat("! services/api/yarn.lock: ", kForeign)}));
   fs::remove(directory_ / "go.sum");
   EXPECT_EQ(Read().size(), 2u) << "what lies below alone is no reason to fail";
@@ -1541,13 +1956,13 @@ TEST_F(DirectoryTest, NoPipesAndDevicesAreOpened) {
 }
 
 TEST_F(DirectoryTest, WhatCannotBeReadIsSaid) {
-  Write("go.sum", "a v1.0.0 h1:x\n");
+  Write("go.sum", "a.b/c v1.0.0 h1:x\n");
   Inventory inventory;
   fs::create_symlink("lib", directory_ / "lib");
   EXPECT_FALSE(ReadInventory(directory_.string(), {}, inventory).ok()) << "a link to itself";
   fs::remove(directory_ / "lib");
   std::ofstream(directory_ / "lib") << "no directory";
-  EXPECT_EQ(Read(), Lines{"Go a v1.0.0"});
+  EXPECT_EQ(Read(), Lines{"Go a.b/c v1.0.0"});
   const std::string pipe = (directory_ / "requirements.txt").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(ReadInventory(pipe, {}, inventory),
@@ -1555,7 +1970,7 @@ TEST_F(DirectoryTest, WhatCannotBeReadIsSaid) {
   Write("Cargo.lock", "[[package]]\n");
   EXPECT_EQ(
       Read(),
-      (Lines{"Go a v1.0.0",
+      (Lines{"Go a.b/c v1.0.0",
              "! Cargo.lock: cannot be read: Cargo.lock:1: a package has no name or no version",
              "! requirements.txt: cannot be read: requirements.txt: is no regular file"}));
   EXPECT_THAT(ReadInventory((directory_ / "Cargo.lock").string(), {}, inventory),

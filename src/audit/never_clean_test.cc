@@ -59,6 +59,7 @@ Input Make(TestRandom& random, const std::string& ecosystem,
   for (uint64_t count = 1 + random.Below(4); count > 0; --count) {
     Named named{
         .ecosystem = ecosystem, .name = Word(random), .version = SemVer(random), .part = ""};
+    if (ecosystem == "Go") named.name += ".org/m";
     named.part = part(named);
     parts.push_back(named.part);
     input.packages.push_back(std::move(named));
@@ -250,7 +251,7 @@ TEST(NeverCleanTest, GoSum) {
         [](const Named& named) {
           return absl::StrCat("\n", named.name, " ", named.version, " h1:x=\n");
         },
-        [](const auto& parts) { return absl::StrCat(Joined(parts, "q v1.0.0/go.mod h1:y=")); });
+        [](const auto& parts) { return absl::StrCat(Joined(parts, "q.r/s v1.0.0/go.mod h1:y=")); });
   });
 }
 
@@ -305,6 +306,103 @@ TEST(NeverCleanTest, SpdxTagValue) {
               Joined(parts, "PackageComment: <text>one\ntwo</text>\n"));
         });
   });
+}
+
+// Of a bill whose packages are whole but for one, which stands in a place of some kind: the audit
+// names it, or says that something is not understood. `bill` makes the text of the packages that
+// are listed, and of what is said about the one more.
+void ExpectNamed(Format format, uint64_t seed,
+                 const std::function<std::string(const std::string& listed, const Named& one_more,
+                                                 TestRandom& random)>& bill,
+                 const std::function<std::string(const Named&)>& part) {
+  TestRandom random(seed);
+  for (int i = 0; i < kInputs; ++i) {
+    const Input input =
+        Make(random, "npm", part, [](const auto& parts) { return absl::StrJoin(parts, ""); });
+    Named one_more{.ecosystem = "npm", .name = Word(random), .version = SemVer(random), .part = ""};
+    const std::string text = bill(input.text, one_more, random);
+    Inventory inventory;
+    SHOAL_ASSERT_OK(ParseInventory(format, text, "input", {}, inventory));
+    const bool is_found = std::ranges::any_of(inventory.items, [&](const Item& item) {
+      return item.name == one_more.name && item.version == one_more.version;
+    });
+    ASSERT_TRUE(is_found || !inventory.unchecked.empty()) << text;
+  }
+}
+
+// Whatever names a package in a bill counts, wherever in the bill that is.
+TEST(NeverCleanTest, CycloneDxNamesAPackageSomewhere) {
+  const auto part = [](const Named& named) {
+    return absl::StrCat(R"({"type":"library","name":")", named.name, R"(","version":")",
+                        named.version, R"(","purl":"pkg:npm/)", named.name, "@", named.version,
+                        R"(","bom-ref":")", named.name, R"("},)");
+  };
+  ExpectNamed(
+      Format::kCycloneDx, 13,
+      [&](const std::string& listed, const Named& one_more, TestRandom& random) {
+        const std::string url = absl::StrCat("pkg:npm/", one_more.name, "@", one_more.version);
+        const std::string component = part(one_more).substr(0, part(one_more).size() - 1);
+        const std::string named =
+            absl::StrCat(R"("name":")", one_more.name, R"(","version":")", one_more.version, "\"");
+        // Of the bill, and of a component "last" that is otherwise whole.
+        const std::vector<std::string> of_bill = {
+            absl::StrCat(R"("dependencies":[{"ref":"last","dependsOn":[")", url, R"("]}])"),
+            absl::StrCat(R"("dependencies":[{"ref":")", url, R"("}])"),
+            absl::StrCat(R"("compositions":[{"aggregate":"complete","assemblies":[")", url,
+                         R"("]}])"),
+            absl::StrCat(R"("vulnerabilities":[{"affects":[{"ref":")", url, R"("}]}])"),
+            absl::StrCat(R"("formulation":[{"components":[)", component, "]}]"),
+            absl::StrCat(R"("declarations":{"targets":{"components":[)", component, "]}}"),
+            absl::StrCat(R"("services":[{"name":"s","components":[)", component, "]}]"),
+            absl::StrCat(R"("metadata":{"component":)", component, "}"),
+            absl::StrCat(R"("x":[)", component, "]")};
+        const std::vector<std::string> of_component = {
+            absl::StrCat(R"("bom-ref":")", url, "\""),
+            absl::StrCat(R"("pedigree":{"ancestors":[{)", named, "}]}"),
+            absl::StrCat(R"("pedigree":{"variants":[)", component, "]}"),
+            absl::StrCat(R"("evidence":{"identity":{"field":"purl","concludedValue":")", url,
+                         R"("}})"),
+            absl::StrCat(R"("evidence":{"identity":[{"methods":[{"value":")", url, R"("}]}]})"),
+            absl::StrCat(R"("components":[)", component, "]"),
+            absl::StrCat(R"("components":[{"type":"file",)", named, "}]"),
+            absl::StrCat(R"("x":)", component)};
+        const bool in_bill = random.Below(2) == 0;
+        return absl::StrCat(
+            R"({"bomFormat":"CycloneDX",)",
+            in_bill ? of_bill[random.Below(of_bill.size())] + "," : "", R"("components":[)", listed,
+            R"({"name":"last","version":"1.0.0","purl":"pkg:npm/last@1.0.0",)",
+            in_bill ? R"("bom-ref":"last")" : of_component[random.Below(of_component.size())],
+            "}]}");
+      },
+      part);
+}
+
+TEST(NeverCleanTest, SpdxNamesAPackageSomewhere) {
+  ExpectNamed(
+      Format::kSpdxJson, 14,
+      [](const std::string& listed, const Named& one_more, TestRandom& random) {
+        const std::string id = absl::StrCat("SPDXRef-", one_more.name);
+        const std::vector<std::string> of_document = {
+            absl::StrCat(R"("relationships":[{"spdxElementId":"last","relationshipType":")",
+                         random.Below(2) == 0 ? "DEPENDS_ON" : "CONTAINS",
+                         R"(","relatedSpdxElement":")", id, R"("}])"),
+            absl::StrCat(R"("relationships":[{"spdxElementId":")", id,
+                         R"(","relationshipType":"DEPENDENCY_OF","relatedSpdxElement":"last"}])"),
+            absl::StrCat(R"("documentDescribes":[")", id, R"("])"),
+            absl::StrCat(R"("files":[{"SPDXID":"f","fileName":"./)", one_more.name, "-",
+                         one_more.version, R"(.tgz"}])"),
+            absl::StrCat(R"("x":[")", id, R"("])")};
+        return absl::StrCat(R"({"spdxVersion":"SPDX-2.3",)",
+                            of_document[random.Below(of_document.size())], R"(,"packages":[)",
+                            listed,
+                            R"({"SPDXID":"last","name":"last","externalRefs":[{"referenceType":)",
+                            R"("purl","referenceLocator":"pkg:npm/last@1.0.0"}]}]})");
+      },
+      [](const Named& named) {
+        return absl::StrCat(R"({"SPDXID":"SPDXRef-l-)", named.name, R"(","name":")", named.name,
+                            R"(","externalRefs":[{"referenceType":"purl","referenceLocator":)",
+                            R"("pkg:npm/)", named.name, "@", named.version, R"("}]},)");
+      });
 }
 
 // The same for what a table is made of: what a record says about a package must be in the table, or

@@ -220,8 +220,10 @@ bool IsDebianVersion(absl::string_view text) {
   return IsOfAlnumAnd(".+~", text.substr(hyphen + 1));
 }
 
-// golang.org/x/mod/module, CheckPath, also escaped as in the module cache.
+// golang.org/x/mod/module, CheckPath, also escaped as in the module cache. What is fetched begins
+// with a host.
 bool IsModulePath(absl::string_view path) {
+  if (!absl::StrContains(path.substr(0, path.find('/')), ".")) return IsOfGoItself(path);
   for (const absl::string_view part : absl::StrSplit(path, '/')) {
     if (!IsOfAlnumAnd("-._~!", part) || part.front() == '.' || part.back() == '.') return false;
     for (size_t i = 0; i < part.size(); ++i) {
@@ -244,6 +246,15 @@ bool IsNpmName(absl::string_view name) {
   return IsOfAlnumAnd(kUrlSafe, name) && name[0] != '.';
 }
 
+// OWNER/REPOSITORY, and what lies in that.
+bool IsActionName(absl::string_view name) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '/');
+  return parts.size() >= 2 && std::ranges::all_of(parts, [](absl::string_view part) {
+           return IsOfAlnumAnd("-_.", part) &&
+                  part.find_first_not_of('.') != absl::string_view::npos;
+         });
+}
+
 // Whether the registry of an ecosystem can have a package of this name.
 bool IsName(absl::string_view ecosystem, absl::string_view name) {
   const auto is_alphanumeric = [](char c) {
@@ -257,12 +268,17 @@ bool IsName(absl::string_view ecosystem, absl::string_view name) {
   if (ecosystem == "crates.io") return IsOfAlnumAnd("-_", name);
   if (ecosystem == "npm") return IsNpmName(name);
   if (ecosystem == "Go") return IsModulePath(name);
+  if (ecosystem == kGitHubActions) return IsActionName(name);
   // Debian's policy, section 5.6.1, and so Ubuntu's.
   return IsOfAlnumAnd("+-.", name) && is_alphanumeric(name.front()) &&
          std::none_of(name.begin(), name.end(), absl::ascii_isupper);
 }
 
 }  // namespace
+
+bool IsOfGoItself(absl::string_view name) {
+  return name == "std" || name == "stdlib" || name == "toolchain";
+}
 
 std::optional<Version> Version::Parse(Order order, absl::string_view text) {
   return Read(order, text, false);
@@ -314,7 +330,9 @@ std::optional<int> CompareTexts(Order order, absl::string_view a, absl::string_v
 
 std::optional<Order> OrderOf(absl::string_view ecosystem) {
   if (ecosystem == "PyPI") return Order::kPep440;
-  if (ecosystem == "npm" || ecosystem == "crates.io" || ecosystem == "Go") return Order::kSemver;
+  for (const absl::string_view known : {"npm", "crates.io", "Go", kGitHubActions}) {
+    if (ecosystem == known) return Order::kSemver;
+  }
   for (const absl::string_view family : {"Debian:", "Ubuntu:"}) {
     absl::string_view release = ecosystem;
     if (!absl::ConsumePrefix(&release, family)) continue;
@@ -335,7 +353,7 @@ std::string UbuntuEcosystem(absl::string_view release) {
 
 std::string CanonicalEcosystem(absl::string_view ecosystem) {
   const absl::string_view family = ecosystem.substr(0, ecosystem.find(':'));
-  for (const absl::string_view known : {"PyPI", "npm", "crates.io", "Go"}) {
+  for (const absl::string_view known : {"PyPI", "npm", "crates.io", "Go", kGitHubActions}) {
     if (absl::EqualsIgnoreCase(family, known)) return std::string(known);
   }
   for (const absl::string_view known : {"Debian", "Ubuntu"}) {
@@ -382,8 +400,9 @@ absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string
     for (const char c : name) {
       if (c != '!') key.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
     }
-  } else if (ecosystem == "npm") {
-    // Old packages have capital letters, which package URLs have not.
+  } else if (ecosystem == "npm" || ecosystem == kGitHubActions) {
+    // Old packages of npm have capital letters, which package URLs have not. GitHub takes a name in
+    // any case.
     absl::StrAppend(&key, absl::AsciiStrToLower(name));
   } else {
     absl::StrAppend(&key, name);

@@ -60,9 +60,11 @@ int CompareWithBound(const Version& version, const Version& bound);
 // The same of two texts. Nothing if one of them is no version.
 std::optional<int> CompareTexts(Order order, absl::string_view a, absl::string_view b);
 
+inline constexpr char kGitHubActions[] = "GitHub Actions";
+
 // The order of an ecosystem that the readers of inventory.h know, by its name in OSV records:
-// "PyPI", "npm", "crates.io", "Go", and "Debian:12", "Ubuntu:22.04:LTS" and so on. Nothing for any
-// other.
+// "PyPI", "npm", "crates.io", "Go", "GitHub Actions", and "Debian:12", "Ubuntu:22.04:LTS" and so
+// on. Nothing for any other.
 std::optional<Order> OrderOf(absl::string_view ecosystem);
 
 // The one name of an ecosystem under which a table has its packages, for any that a record or a
@@ -74,12 +76,16 @@ std::string CanonicalEcosystem(absl::string_view ecosystem);
 // "Ubuntu:22.04:LTS" for 22.04, "Ubuntu:22.10" for 22.10: as OSV names it.
 std::string UbuntuEcosystem(absl::string_view release);
 
+// Whether a name of Go is that of a part of its own, and no module's: "stdlib".
+bool IsOfGoItself(absl::string_view name);
+
 // The key of a package in a table of advisories: "PyPI/django". Names that an ecosystem takes for
 // the same give the same key: PyPI's are normalised as PEP 503 says, and in those of crates.io case
 // and the difference between hyphens and underscores are left out. So is case in those of Go and
 // npm, whose package URLs are written in lower case; Go's may also be escaped as in its module
 // cache ("!masterminds"). INVALID_ARGUMENT for a name that is longer than 512 bytes, or that the
-// ecosystem's registry cannot have ("django[bcrypt]", "lodash@4.17.20", "openssl:amd64").
+// ecosystem's registry cannot have ("django[bcrypt]", "lodash@4.17.20", "openssl:amd64",
+// "text" of Go, whose modules begin with a host).
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name);
 
 }  // namespace shoal::audit

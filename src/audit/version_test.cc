@@ -169,7 +169,9 @@ TEST(VersionTest, DebiansIsDpkgs) {
 
 TEST(VersionTest, EcosystemsHaveTheirOrders) {
   EXPECT_EQ(OrderOf("PyPI"), Order::kPep440);
-  for (const char* name : {"npm", "crates.io", "Go"}) EXPECT_EQ(OrderOf(name), Order::kSemver);
+  for (const char* name : {"npm", "crates.io", "Go", "GitHub Actions"}) {
+    EXPECT_EQ(OrderOf(name), Order::kSemver);
+  }
   for (const char* name : {"Debian:12", "Ubuntu:22.04:LTS", "Ubuntu:Pro:18.04:LTS"}) {
     EXPECT_EQ(OrderOf(name), Order::kDebian) << name;
   }
@@ -183,6 +185,7 @@ TEST(VersionTest, EcosystemsHaveTheirOrders) {
            {"NPM:https://registry.example", "npm"},
            {"crates.io", "crates.io"},
            {"go", "Go"},
+           {"github actions", "GitHub Actions"},
            {"debian:12", "Debian:12"},
            {"Debian", "Debian"},
            {"Ubuntu:22.04:LTS", "Ubuntu:22.04:LTS"},
@@ -205,8 +208,9 @@ TEST(VersionTest, NamesOfOnePackageHaveOneKey) {
             *PackageKey("Go", "github.com/masterminds/goutils"));
   EXPECT_EQ(*PackageKey("Go", "github.com/Masterminds/goutils"),
             *PackageKey("Go", "github.com/!masterminds/goutils"));
-  EXPECT_FALSE(PackageKey("Go", "!").ok());
+  EXPECT_FALSE(PackageKey("Go", "h.org/!").ok());
   EXPECT_EQ(*PackageKey("npm", "JSONStream"), "npm/jsonstream");
+  EXPECT_EQ(*PackageKey("GitHub Actions", "Azure/Login"), "GitHub Actions/azure/login");
   EXPECT_EQ(*PackageKey("Debian:12", "libx++"), "Debian:12/libx++");
   for (const std::string& name : {std::string(), std::string("a b"), std::string("a\nb"),
                                   std::string("a\0b", 3), std::string(513, 'a')}) {
@@ -248,6 +252,16 @@ TEST(VersionTest, NamesThatNoRegistryHasHaveNoKey) {
                                                         {"Go", "golang.org/x/text!"},
                                                         {"Go", "golang.org/!/text"},
                                                         {"Go", "golang.org/!Text"},
+                                                        {"Go", "golang/text"},
+                                                        {"Go", "text"},
+                                                        {"Go", "gin-gonic/gin"},
+                                                        {"Go", "net/http"},
+                                                        {"Go", "go"},
+                                                        {"Go", "stdlib/net"},
+                                                        {"GitHub Actions", "checkout"},
+                                                        {"GitHub Actions", "actions/"},
+                                                        {"GitHub Actions", "actions/.."},
+                                                        {"GitHub Actions", "actions/check@v4"},
                                                         {"Debian:12", "openssl:amd64"},
                                                         {"Debian:12", "OpenSSL"},
                                                         {"Debian:12", "open_ssl"},
@@ -259,7 +273,7 @@ TEST(VersionTest, NamesThatNoRegistryHasHaveNoKey) {
         << ecosystem << " " << name;
   }
   // A name that is missing is none, whatever a library makes of parts of nothing.
-  for (const char* ecosystem : {"PyPI", "npm", "crates.io", "Go", "Debian:12"}) {
+  for (const char* ecosystem : {"PyPI", "npm", "crates.io", "Go", "GitHub Actions", "Debian:12"}) {
     EXPECT_FALSE(PackageKey(ecosystem, absl::string_view()).ok()) << ecosystem;
     EXPECT_FALSE(PackageKey(ecosystem, "").ok()) << ecosystem;
   }
@@ -277,6 +291,10 @@ TEST(VersionTest, NamesThatNoRegistryHasHaveNoKey) {
                                                         {"crates.io", "serde_json"},
                                                         {"crates.io", "md-5"},
                                                         {"Go", "stdlib"},
+                                                        {"Go", "std"},
+                                                        {"Go", "toolchain"},
+                                                        {"GitHub Actions", "actions/checkout"},
+                                                        {"GitHub Actions", "a-b/.github/c_d"},
                                                         {"Go", "gopkg.in/yaml.v2"},
                                                         {"Go", "git.sr.ht/~a/b_c-d"},
                                                         {"Go", "github.com/!azure/go-!s!d!k"},

@@ -168,7 +168,7 @@ void AddAuditTargets(std::vector<Target>& targets) {
                   R"({"packages":{"":{},"node_modules/@a/b":{"version":"1.0.0","link":false}}})"},
            Sample{"package_lock_1", audit::Format::kPackageLock,
                   R"({"dependencies":{"a":{"version":"npm:b@1","dependencies":{"c":{}}}}})"},
-           Sample{"go_sum", audit::Format::kGoSum, "h/a v1.0.0 h1:x=\nh/a v1.0.0/go.mod h1:y=\n"},
+           Sample{"go_sum", audit::Format::kGoSum, "h.org/a v1.0.0 h1:x=\nh.org/a v1.0.0/go.mod h1:y=\n"},
            Sample{"cyclonedx", audit::Format::kCycloneDx,
                   R"({"bomFormat":"CycloneDX","components":[{"type":"library","name":"a",
                   "purl":"pkg:npm/%40a/b@1?x=y#z","components":[{"type":"file","name":"f"},
@@ -176,7 +176,7 @@ void AddAuditTargets(std::vector<Target>& targets) {
            Sample{"spdx_json", audit::Format::kSpdxJson,
                   R"({"spdxVersion":"SPDX-2.3","documentDescribes":["r"],"packages":[{"SPDXID":"r",
                   "name":"a","externalRefs":[{"referenceType":"purl","referenceLocator":
-                  "pkg:golang/h/a@v1"}]}],"relationships":[{"relationshipType":"DESCRIBES",
+                  "pkg:golang/h.org/a@v1"}]}],"relationships":[{"relationshipType":"DESCRIBES",
                   "relatedSpdxElement":"r"}]})"},
            Sample{"spdx_tag_value", audit::Format::kSpdxTagValue,
                   "SPDXVersion: SPDX-2.3\nRelationship: D DESCRIBES r\nPackageName: a\nSPDXID: r\n"
