@@ -227,7 +227,9 @@ def records_about(rng, packages, odd=False):
             made.insert(rng.randint(0, len(made)), written(rng, older))
     # Without an advisory of its ecosystem a package would be unchecked.
     for ecosystem in NAMES:
-        cover = record(rng, len(made), ecosystem, "cover-of-" + ecosystem.split(":")[0].lower().replace(".", ""), [])
+        name = "cover-of-" + ecosystem.split(":")[0].lower().replace(".", "").replace(" ", "")
+        name = {"Go": f"example.org/{name}", "GitHub Actions": f"tide/{name}"}.get(ecosystem, name)
+        cover = record(rng, len(made), ecosystem, name, [])
         made.append(json.dumps(cover).encode())
     return made
 
