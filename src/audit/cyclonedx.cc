@@ -124,6 +124,7 @@ class CycloneDxReader {
   // the bill beside them.
   absl::Status ReadCompositions(const JsonView& bill, const JsonView& subject);
   absl::Status CheckReferences(const JsonView& bill);
+  absl::Status CheckAnnotations(const JsonView& bill);
   // Takes what refers to a component. One that the bill does not have may be a package.
   absl::Status Refer(absl::string_view ref);
 
@@ -195,6 +196,9 @@ absl::Status CycloneDxReader::ReadComponent(const JsonView& component, bool is_s
       "omniborId",  "swhid",     "swid",         "modified",   "pedigree",     "externalReferences",
       "components", "evidence",  "releaseNotes", "modelCard",  "data",         "cryptoProperties",
       "properties", "tags",      "signature",    "isExternal", "versionRange", "patentAssertions"};
+  static constexpr absl::string_view kNotes[] = {
+      "type",      "title",   "featuredImage", "socialImage", "description", "properties",
+      "timestamp", "aliases", "tags",          "resolves",    "notes"};
   SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(component, "type"));
   BillPackage package;
   package.hints = hints_;
@@ -207,6 +211,9 @@ absl::Status CycloneDxReader::ReadComponent(const JsonView& component, bool is_s
   SHOAL_ASSIGN_OR_RETURN(Properties properties, ReadProperties(component, package.hints));
   SHOAL_RETURN_IF_ERROR(SkipUnknown(component, kMembers, package.name, collector_));
   SHOAL_RETURN_IF_ERROR(SkipOtherBills(component, collector_));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView notes, component.Get("releaseNotes"));
+  SHOAL_RETURN_IF_ERROR(
+      SkipUnknown(notes, kNotes, absl::StrCat(package.name, ".releaseNotes"), collector_));
   known_.insert(ref);
   if (!url.empty()) {
     known_.insert(url);
@@ -231,10 +238,13 @@ absl::Status CycloneDxReader::ReadIdentity(const JsonView& component, BillPackag
   SHOAL_ASSIGN_OR_RETURN(const std::string ref, TextOf(component, "bom-ref"));
   SHOAL_ASSIGN_OR_RETURN(const std::string cpe, TextOf(component, "cpe"));
   if (!cpe.empty()) package.cpes.push_back(cpe);
-  // A subject without a package URL is the project itself. A file in a package has a place there.
+  // A file in a package has a place there.
   const std::optional<PackageUrl> of_ref = ParsePackageUrl(ref);
   const bool is_name = of_ref.has_value() && (!package.urls.empty() || of_ref->subpath.empty());
-  if (is_name && !(package.is_subject && package.urls.empty())) TakeIdentity(ref, package);
+  if (is_name) TakeIdentity(ref, package);
+  SHOAL_ASSIGN_OR_RETURN(const JsonView tag, component.Get("swid"));
+  SHOAL_ASSIGN_OR_RETURN(const std::string version, TextOf(tag, "version"));
+  if (!version.empty() && !package.urls.empty()) package.also.push_back({.version = version});
   SHOAL_RETURN_IF_ERROR(ReadEvidence(component, package));
   return ReadPedigree(component, package);
 }
@@ -328,6 +338,10 @@ absl::Status CycloneDxReader::ReadServices(const JsonView& owner) {
 absl::Status CycloneDxReader::ReadOthers(const JsonView& bill) {
   static constexpr absl::string_view kOfFormula[] = {"bom-ref", "components", "services",
                                                      "workflows", "properties"};
+  static constexpr absl::string_view kDeclarations[] = {
+      "assessors", "attestations", "claims", "evidence", "targets", "affirmation", "signature"};
+  static constexpr absl::string_view kTargets[] = {"organizations", "components", "services"};
+  static constexpr absl::string_view kDefinitions[] = {"standards", "patents"};
   SHOAL_RETURN_IF_ERROR(ReadServices(bill));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> formulas, ItemsOf(bill, "formulation"));
   for (const JsonView& formula : formulas) {
@@ -336,7 +350,11 @@ absl::Status CycloneDxReader::ReadOthers(const JsonView& bill) {
     SHOAL_RETURN_IF_ERROR(ReadServices(formula));
   }
   SHOAL_ASSIGN_OR_RETURN(const JsonView declarations, bill.Get("declarations"));
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(declarations, kDeclarations, "declarations", collector_));
   SHOAL_ASSIGN_OR_RETURN(const JsonView targets, declarations.Get("targets"));
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(targets, kTargets, "declarations.targets", collector_));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView definitions, bill.Get("definitions"));
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(definitions, kDefinitions, "definitions", collector_));
   SHOAL_RETURN_IF_ERROR(ReadServices(targets));
   return ReadComponents(targets);
 }
@@ -406,6 +424,22 @@ absl::Status CycloneDxReader::CheckReferences(const JsonView& bill) {
   return absl::OkStatus();
 }
 
+absl::Status CycloneDxReader::CheckAnnotations(const JsonView& bill) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> annotations, ItemsOf(bill, "annotations"));
+  for (const JsonView& annotation : annotations) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> subjects, ItemsOf(annotation, "subjects"));
+    for (const JsonView& subject : subjects) {
+      SHOAL_ASSIGN_OR_RETURN(const absl::string_view ref, subject.Text());
+      // They may be about parts of any other kind.
+      const bool is_package = ParsePackageUrl(ref).has_value() && !of_tools_.contains(ref);
+      if (is_package) {
+        SHOAL_RETURN_IF_ERROR(Refer(ref));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CycloneDxReader::Refer(absl::string_view ref) {
   if (ref.empty() || known_.contains(ref) || !unknown_.emplace(ref).second) return absl::OkStatus();
   return collector_.Skip(ref, "is referred to, and the bill has no component of that bom-ref");
@@ -442,7 +476,8 @@ absl::Status CycloneDxReader::Read(const JsonView& bill) {
   SHOAL_RETURN_IF_ERROR(ReadOthers(bill));
   SHOAL_RETURN_IF_ERROR(ReadCompositions(bill, subject));
   SHOAL_RETURN_IF_ERROR(AddPackages(packages_, collector_));
-  return CheckReferences(bill);
+  SHOAL_RETURN_IF_ERROR(CheckReferences(bill));
+  return CheckAnnotations(bill);
 }
 
 }  // namespace

@@ -799,7 +799,8 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
                                        {"Tool: syft-v0.37.1", {"Debian:12 libssl3 3.0-1"}},
                                        {"Tool: syft-1.0.0", {"Debian:12 libssl3 3.0-1"}}}) {
     for (const bool says_where : {false, true}) {
-      const std::string where = says_where ? "acquired package info from DPKG DB: /x" : "";
+      const std::string where =
+          says_where ? "acquired package info from DPKG DB: /var/lib/dpkg/status" : "";
       EXPECT_EQ(
           Parse("sbom", absl::StrCat("SPDXVersion: SPDX-2.3\nCreator: Organization: x\nCreator: ",
                                      creator, "\nPackageName: libssl3\nPackageSourceInfo: ", where,
@@ -834,7 +835,10 @@ TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
   for (const auto& [place, is_known] : std::vector<std::pair<std::string, bool>>{
            {"/var/lib/dpkg/status", true},
            {"var/lib/dpkg/status.d/bom-tool, /var/lib/dpkg/info/x.md5sums", true},
-           {"", true},
+           {"", false},
+           {"/opt/app/sbom-debian.json", false},
+           {"/cache/x_1.0_amd64.deb", true},
+           {"/usr/lib/opkg/status", true},
            {"/opt/app.spdx.json", false},
            {"/var/lib/dpkg/status, /usr/share/sbom/image.cdx", false},
            {"/opt/appbom.xml", false},
@@ -1178,7 +1182,7 @@ TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
         R"("evidence":{"identity":[{"field":"purl","concludedValue":"pkg:npm/ms@2.1.3",
             "tools":["pkg:npm/cdxgen@1"]},{"field":"version","concludedValue":"v2.1.3"},
             {"field":"hash","concludedValue":"0"}],"occurrences":[{"location":"x"}]})",
-        R"("pedigree":{"notes":"pkg:npm/x@1"})",
+        R"("pedigree":{"notes":"pkg:npm/x@1"})", R"("swid":{"name":"Ms","version":"2.1.3"})",
         R"("pedigree":{"ancestors":[{"name":"ms","version":"2.1.3"}]})",
         R"("properties":[{"name":"internal:workspaceRef","value":"pkg:npm/x@1"}])"}) {
     EXPECT_EQ(parse(members), Lines{"npm ms 2.1.3"}) << members;
@@ -1202,6 +1206,7 @@ TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
             "cpe:/a:b:ms:1"},
            {R"("evidence":{"identity":[{"field":"version","concludedValue":"2.1.2"}]})", "2.1.2"},
            {R"("evidence":{"identity":[{"field":"name","concludedValue":"x"}]})", "x"},
+           {R"("swid":{"name":"ms","version":"2.1.2"})", "2.1.2"},
            {R"("pedigree":{"ancestors":[{"name":"x","version":"1.0.0"}]})", "x 1.0.0"},
            {R"("pedigree":{"variants":[{"name":"ms","version":"2.1.2"}]})", "ms 2.1.2"},
            {R"("pedigree":{"descendants":[{"name":"ms","purl":"pkg:npm/ms@2.1.2"}]})", "ms"},
@@ -1232,6 +1237,16 @@ TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
       parse(R"("evidence":{"other":[]},"pedigree":{"others":[]})"),
       (Lines{"npm ms 2.1.3", "! ms.evidence.other: is a part of the file that is not known here",
              "! ms.pedigree.others: is a part of the file that is not known here"}));
+  // Also where the bill is about it, and it has no package URL.
+  for (const auto& [ref, is_said] : std::vector<std::pair<std::string, bool>>{
+           {"pkg:npm/lodash@4.17.20", true}, {"pkg:oci/own@1", false}, {"own", false}}) {
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"component":{"name":
+        "own","bom-ref":")",
+                                        ref, R"("}},"components":[{"purl":"pkg:npm/ms@2.1.3"}]})"))
+                  .size(),
+              is_said ? 3u : 2u)
+        << ref;
+  }
   const std::string cpe = "cpe:2.3:a:vercel:ms:2.1.2:*:*:*:*:*:*:*";
   const Lines both = {
       "npm ms 2.1.3",
@@ -1295,6 +1310,7 @@ TEST(InventoryTest, WhatABillRefersToIsInIt) {
            {R"("dependencies":[{"ref":"m","provides":["x"]}])", "x"},
            {R"("dependencies":[{"ref":"m","dependsOn":["t"]}])", "t"},
            {R"("vulnerabilities":[{"affects":[{"ref":"x"}]}])", "x"},
+           {R"("annotations":[{"subjects":["pkg:npm/x@1","other"]}])", "pkg:npm/x@1"},
            {R"("compositions":[{"aggregate":"complete","dependencies":["x"]}])", "x"}}) {
     EXPECT_EQ(parse(members), (Lines{"npm ms 2.1.3", absl::StrCat("! ", missing, why), "own 1"}))
         << members;
@@ -1350,6 +1366,9 @@ TEST(InventoryTest, ComponentsAreReadWhereverTheyStand) {
            {R"("services":[{"components":[]}])", "services.components"},
            {R"("services":[{"services":[{"components":[]}]}])", "services.components"},
            {R"("formulation":[{"parts":[]}])", "formulation.parts"},
+           {R"("definitions":{"components":[]})", "definitions.components"},
+           {R"("declarations":{"components":[]})", "declarations.components"},
+           {R"("declarations":{"targets":{"parts":[]}})", "declarations.targets.parts"},
            {R"("dependencies":[{"ref":"p","components":[]}])", "dependencies.components"}}) {
     EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"bom-ref":"p",
         "name":"p","purl":"pkg:pypi/p@1"}],)",
@@ -1359,8 +1378,8 @@ TEST(InventoryTest, ComponentsAreReadWhereverTheyStand) {
         << members;
   }
   EXPECT_EQ(Parse("x.spdx.json", R"({"spdxVersion":"SPDX-2.3","packages":[{"name":"a","packages":[],
-      "externalRefs":[{"referenceType":"purl","referenceLocator":"pkg:npm/a@1.0.0","purl":""}]}]})"),
-            (Lines{"npm a 1.0.0", "! a.packages: is a part of the file that is not known here",
+      "externalRefs":[{"referenceType":"purl","referenceLocator":"pkg:npm/a@1","purl":""}]}]})"),
+            (Lines{"npm a 1", "! a.packages: is a part of the file that is not known here",
                    "! externalRefs.purl: is a part of the file that is not known here"}));
 }
 

@@ -355,6 +355,7 @@ TEST(NeverCleanTest, CycloneDxNamesAPackageSomewhere) {
             absl::StrCat(R"("declarations":{"targets":{"components":[)", component, "]}}"),
             absl::StrCat(R"("services":[{"name":"s","components":[)", component, "]}]"),
             absl::StrCat(R"("metadata":{"component":)", component, "}"),
+            absl::StrCat(R"("definitions":{"components":[)", component, "]}"),
             absl::StrCat(R"("x":[)", component, "]")};
         const std::vector<std::string> of_component = {
             absl::StrCat(R"("bom-ref":")", url, "\""),

@@ -431,7 +431,9 @@ absl::Status SkipWhatContradicts(const BillPackage& package, bool is_own, Collec
     if (HasOtherCpe(package, cpe)) SHOAL_RETURN_IF_ERROR(collector.Skip(cpe, beside));
   }
   for (const BillPackage& other : package.also) {
-    if (is_of_none([&](absl::string_view url) { return IsSame(other, url); })) {
+    const bool is_whole = is_own && other.name.empty() && other.version.empty() &&
+                          std::ranges::all_of(other.urls, IsOfWhole);
+    if (!is_whole && is_of_none([&](absl::string_view url) { return IsSame(other, url); })) {
       SHOAL_RETURN_IF_ERROR(
           collector.Skip(Shown(other), absl::StrCat("is also said to be what ", Shown(package),
                                                     " is or is made from, and is not looked up")));

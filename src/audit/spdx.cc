@@ -132,8 +132,10 @@ bool IsOfOtherBill(absl::string_view source_info) {
 void ReadSourceInfo(absl::string_view info, BillHints& hints) {
   if (hints.tool == BillTool::kSyft) {
     const bool is_of_other = IsOfOtherBill(info);
+    const bool is_of_dpkg = absl::StrContains(info, "/dpkg/") || absl::EndsWith(info, ".deb") ||
+                            absl::StrContains(info, "/opkg/");
     hints.names_sources &=
-        !is_of_other && absl::StartsWith(info, "acquired package info from DPKG DB");
+        !is_of_other && is_of_dpkg && absl::StartsWith(info, "acquired package info from DPKG DB");
     hints.names_modules &=
         !is_of_other && absl::StartsWith(info, "acquired package info from go module information");
   } else if (hints.tool == BillTool::kTrivy) {
