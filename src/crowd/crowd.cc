@@ -117,6 +117,16 @@ absl::Status ConnectServers(const CrowdOptions& options, const client::Deploymen
   return absl::OkStatus();
 }
 
+void HangUp(const Connected& connected, CrowdReport& report) {
+  client::Traffic traffic;
+  for (const auto& one : connected.connections) {
+    one->HangUp();
+    traffic = traffic + one->traffic();
+  }
+  report.bytes_sent = traffic.sent;
+  report.bytes_received = traffic.received;
+}
+
 }  // namespace
 
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
@@ -172,13 +182,7 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
   }
   SHOAL_RETURN_IF_ERROR(client::CheckNotExpired(deployment, *environment.clock));
   CountLost(devices, report);
-  client::Traffic traffic;
-  for (const auto& one : connected.connections) {
-    one->HangUp();
-    traffic = traffic + one->traffic();
-  }
-  report.bytes_sent = traffic.sent;
-  report.bytes_received = traffic.received;
+  HangUp(connected, report);
   if (term != nullptr) {
     RunRefreshes(
         work, *term,
