@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "src/base/bytes.h"
 #include "src/client/ledger.h"
 #include "src/server/journal.h"

@@ -29,6 +29,7 @@
 #include "src/client/state.h"
 #include "src/client/witness.h"
 #include "src/parallel/thread_pool.h"
+#include "src/sim/adversary.h"
 #include "src/sim/client_transport.h"
 #include "src/sim/disk.h"
 #include "src/sim/machine_job.h"

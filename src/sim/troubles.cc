@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "src/sim/disk.h"
 
 namespace shoal::sim {
 namespace {

@@ -3,6 +3,7 @@
 #ifndef SHOAL_SRC_SIM_TROUBLES_H_
 #define SHOAL_SRC_SIM_TROUBLES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "src/sim/scheduler.h"
 #include "src/sim/simulation.h"
 #include "src/sim/universe.h"
+#include "src/wire/frame.h"
 
 namespace shoal::sim {
 
