@@ -274,8 +274,7 @@ cli::Command Audit(Connector connect) {
       .examples = kAuditExamples,
       .options = AddAuditOptions,
       .positional = "input",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunAudit(connect, values, io); },
+      .run = std::bind_front(RunAudit, std::move(connect)),
       .looks = true,
   };
 }

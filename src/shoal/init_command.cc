@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -233,8 +234,7 @@ nobody answers, nothing is written (exit code 3: something is not to be trusted)
                 "force", "replace a configuration that is there");
           },
       .positional = "frontend",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunInit(connect, values, io); },
+      .run = std::bind_front(RunInit, std::move(connect)),
   };
 }
 

@@ -312,8 +312,7 @@ cli::Command Query(Connector connect) {
       .examples = kQueryExamples,
       .options = AddQueryOptions,
       .positional = "key",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunQuery(connect, values, io); },
+      .run = std::bind_front(RunQuery, std::move(connect)),
   };
 }
 

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -528,9 +529,7 @@ cli::Command Simulate(Connector connect) {
       .examples = kSimulateExamples,
       .options = AddSimulateOptions,
       .positional = "",
-      .run = [connect = std::move(connect)](
-                 const cli::Values& values,
-                 cli::Io& io) { return RunSimulate(connect, values, io); },
+      .run = std::bind_front(RunSimulate, std::move(connect)),
   };
 }
 

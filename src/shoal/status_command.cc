@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -399,8 +400,7 @@ later.
             AddFormatOption(options, "table");
           },
       .positional = "",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunStatus(connect, values, io); },
+      .run = std::bind_front(RunStatus, std::move(connect)),
   };
 }
 

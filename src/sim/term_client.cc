@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<Bytes>> TermClient::Enrol(const std::vector<uint32_t>
   Bytes numbers, tallies;
   for (size_t i = 0; i < rows.size(); ++i) {
     seeds[i].emplace_back(BytesView(outer).subspan(32 * i, 32));
-    const size_t later = round_.onion_keys_size() - 1;
+    const auto later = static_cast<size_t>(round_.onion_keys_size() - 1);
     for (size_t j = 0; j < later; ++j) {
       seeds[i].emplace_back(BytesView(inner).subspan(32 * (later * i + j), 32));
     }
