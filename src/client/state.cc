@@ -295,6 +295,77 @@ class StateCodec {
     return stored;
   }
 
+  // Moves the header out of `in`. An array of the round is put into `arrays`.
+  static absl::StatusOr<HeldRound> ReadRound(RoundRecord& in, ArrayIndex& arrays) {
+    HeldRound round;
+    round.id = round::RoundId(in.header().header());
+    round.header = std::move(*in.mutable_header());
+    round.over = in.master_seed().empty();
+    if (round.over) return round;
+    if (in.master_seed().size() != Seed::size()) return Damaged("a seed's length");
+    round.master = Seed(AsBytes(in.master_seed()));
+    for (const SubmissionRecord& submission : in.submissions()) {
+      SHOAL_ASSIGN_OR_RETURN(OnionSubmission read, ReadSubmission(submission, round.onions()));
+      round.submissions.push_back(read);
+    }
+    round.rows.assign(in.rows().begin(), in.rows().end());
+    size_t rows = round.rows.size();
+    if (in.has_rows_file()) {
+      SHOAL_ASSIGN_OR_RETURN(StoredArray stored, ReadStored(in.rows_file()));
+      rows = stored.count;
+      arrays[round.id] = std::move(stored);
+    }
+    if (rows > round.slots()) return Damaged("more rows than slots");
+    if (!in.wanted().empty()) {
+      SHOAL_ASSIGN_OR_RETURN(round.wanted, ReadDigest(in.wanted()));
+    }
+    if (in.has_machine()) {
+      if (in.machine() >= roster::kMaxMachines) return Damaged("a machine of the frontend");
+      round.machine = in.machine();
+    }
+    round.for_lookup = in.for_lookup();
+    return round;
+  }
+
+  static absl::Status ReadRounds(StateRecord& record, Decoded& decoded) {
+    if (record.rounds_size() > static_cast<int>(State::kMaxRounds)) {
+      return Damaged("too many rounds");
+    }
+    for (RoundRecord& in : *record.mutable_rounds()) {
+      SHOAL_ASSIGN_OR_RETURN(HeldRound round, ReadRound(in, decoded.arrays));
+      if (decoded.state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");
+      decoded.state.rounds.push_back(std::move(round));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status ReadLookups(const StateRecord& record, State& state) {
+    if (record.lookups_size() > static_cast<int>(State::kMaxLookups)) {
+      return Damaged("too many lookups");
+    }
+    for (const TriedLookupRecord& in : record.lookups()) {
+      TriedLookup& tried = state.lookups.emplace_back();
+      SHOAL_ASSIGN_OR_RETURN(tried.id, ReadDigest(in.id()));
+      tried.submissions = in.submissions();
+      tried.lost = in.lost();
+      tried.latest_s = in.latest_s();
+    }
+    if (!state.lookups.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(state.lookups_key, ReadDigest(record.lookups_key()));
+    }
+    if (record.spreads_size() > static_cast<int>(State::kMaxSpreads)) {
+      return Damaged("too many lookups over rounds");
+    }
+    for (const SpreadRecord& in : record.spreads()) {
+      SpreadLookup& spread = state.spreads.emplace_back();
+      SHOAL_ASSIGN_OR_RETURN(spread.id, ReadDigest(in.id()));
+      if (in.seed().size() != Seed::size()) return Damaged("a seed's length");
+      spread.seed = Seed(AsBytes(in.seed()));
+      spread.latest_s = in.latest_s();
+    }
+    return absl::OkStatus();
+  }
+
   static absl::StatusOr<Decoded> Decode(BytesView encoded) {
     if (encoded.size() < sizeof(Digest)) return Damaged("it is too short");
     const BytesView body = encoded.subspan(sizeof(Digest));
@@ -326,63 +397,8 @@ class StateCodec {
     SHOAL_ASSIGN_OR_RETURN(state.roster, ReadSeen(record.roster()));
     SHOAL_ASSIGN_OR_RETURN(state.table, ReadSeen(record.table()));
     SHOAL_ASSIGN_OR_RETURN(state.followed_keys, ReadFollowed(record));
-    if (record.rounds_size() > static_cast<int>(State::kMaxRounds))
-      return Damaged("too many rounds");
-    for (RoundRecord& in : *record.mutable_rounds()) {
-      HeldRound round;
-      round.id = round::RoundId(in.header().header());
-      round.header = std::move(*in.mutable_header());
-      round.over = in.master_seed().empty();
-      if (!round.over) {
-        if (in.master_seed().size() != Seed::size()) return Damaged("a seed's length");
-        round.master = Seed(AsBytes(in.master_seed()));
-        for (const SubmissionRecord& submission : in.submissions()) {
-          SHOAL_ASSIGN_OR_RETURN(OnionSubmission read, ReadSubmission(submission, round.onions()));
-          round.submissions.push_back(read);
-        }
-        round.rows.assign(in.rows().begin(), in.rows().end());
-        size_t rows = round.rows.size();
-        if (in.has_rows_file()) {
-          SHOAL_ASSIGN_OR_RETURN(StoredArray stored, ReadStored(in.rows_file()));
-          rows = stored.count;
-          decoded.arrays[round.id] = std::move(stored);
-        }
-        if (rows > round.slots()) return Damaged("more rows than slots");
-        if (!in.wanted().empty()) {
-          SHOAL_ASSIGN_OR_RETURN(round.wanted, ReadDigest(in.wanted()));
-        }
-        if (in.has_machine()) {
-          if (in.machine() >= roster::kMaxMachines) return Damaged("a machine of the frontend");
-          round.machine = in.machine();
-        }
-        round.for_lookup = in.for_lookup();
-      }
-      if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");
-      state.rounds.push_back(std::move(round));
-    }
-    if (record.lookups_size() > static_cast<int>(State::kMaxLookups)) {
-      return Damaged("too many lookups");
-    }
-    for (const TriedLookupRecord& in : record.lookups()) {
-      TriedLookup& tried = state.lookups.emplace_back();
-      SHOAL_ASSIGN_OR_RETURN(tried.id, ReadDigest(in.id()));
-      tried.submissions = in.submissions();
-      tried.lost = in.lost();
-      tried.latest_s = in.latest_s();
-    }
-    if (!state.lookups.empty()) {
-      SHOAL_ASSIGN_OR_RETURN(state.lookups_key, ReadDigest(record.lookups_key()));
-    }
-    if (record.spreads_size() > static_cast<int>(State::kMaxSpreads)) {
-      return Damaged("too many lookups over rounds");
-    }
-    for (const SpreadRecord& in : record.spreads()) {
-      SpreadLookup& spread = state.spreads.emplace_back();
-      SHOAL_ASSIGN_OR_RETURN(spread.id, ReadDigest(in.id()));
-      if (in.seed().size() != Seed::size()) return Damaged("a seed's length");
-      spread.seed = Seed(AsBytes(in.seed()));
-      spread.latest_s = in.latest_s();
-    }
+    SHOAL_RETURN_IF_ERROR(ReadRounds(record, decoded));
+    SHOAL_RETURN_IF_ERROR(ReadLookups(record, state));
     if (record.enrolments_size() > static_cast<int>(State::kMaxEnrolments)) {
       return Damaged("too many enrolments");
     }

@@ -66,6 +66,67 @@ void DrawMachines(const Devices& devices, RandomSource& random,
   }
 }
 
+// What is open to the deployment, beside the first connection to it.
+struct Connected {
+  std::vector<std::unique_ptr<client::Connections>> connections;
+  std::vector<std::unique_ptr<client::Transport>> controls;
+  std::vector<FrontendMachine> machines;
+  std::vector<EngineServer> servers;
+};
+
+// As clients do, to each machine of the frontend that devices can draw. Engines are at one.
+Connected ConnectMachines(const CrowdOptions& options, const client::Deployment& deployment,
+                          const client::TransportFactory& connect,
+                          const client::Environment& environment) {
+  Connected connected;
+  const roster::Party& frontend = deployment.roster().party(1);
+  const bool several =
+      options.engine == nullptr && frontend.machines > 1 && environment.connect_to != nullptr;
+  for (uint32_t machine = 0; machine < (several ? frontend.machines : 1); ++machine) {
+    client::TransportFactory factory = connect;
+    if (several) {
+      factory = [connect_to = environment.connect_to, address = frontend.ClientAddress(machine)] {
+        return connect_to(address);
+      };
+    }
+    connected.connections.push_back(std::make_unique<client::Connections>(
+        std::move(factory), &deployment.roster(), environment.sleep,
+        /*keep=*/!options.own_connections));
+    connected.machines.push_back({connected.connections.back().get(), {}});
+  }
+  return connected;
+}
+
+// To the two servers of an engine, of which each may be the one that `connect` leads to.
+absl::Status ConnectServers(const CrowdOptions& options, const client::Deployment& deployment,
+                            const client::TransportFactory& connect,
+                            const client::Environment& environment, Connected& connected) {
+  connected.servers.clear();
+  for (const uint32_t party : options.parties) {
+    SHOAL_ASSIGN_OR_RETURN(const client::TransportFactory factory,
+                           FactoryTo(party, deployment, connect, environment));
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::Transport> control, factory());
+    SHOAL_RETURN_IF_ERROR(control->RequireParty(deployment.roster(), party));
+    connected.controls.push_back(std::move(control));
+    connected.connections.push_back(
+        std::make_unique<client::Connections>(factory, &deployment.roster(), environment.sleep,
+                                              /*keep=*/!options.own_connections, party));
+    connected.servers.push_back(
+        {connected.controls.back().get(), connected.connections.back().get()});
+  }
+  return absl::OkStatus();
+}
+
+void HangUp(const Connected& connected, CrowdReport& report) {
+  client::Traffic traffic;
+  for (const auto& one : connected.connections) {
+    one->HangUp();
+    traffic = traffic + one->traffic();
+  }
+  report.bytes_sent = traffic.sent;
+  report.bytes_received = traffic.received;
+}
+
 }  // namespace
 
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
@@ -84,29 +145,12 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
       table::ManifestDigest(expected->manifest()) != deployment.manifest().digest()) {
     return absl::FailedPreconditionError("the table to compare with is not the deployment's");
   }
-  // As clients do, one for each machine of the frontend that devices can draw. Engines are at one.
-  std::vector<std::unique_ptr<client::Connections>> connections;
-  std::vector<FrontendMachine> machines;
-  const roster::Party& frontend = deployment.roster().party(1);
-  const bool several =
-      options.engine == nullptr && frontend.machines > 1 && environment.connect_to != nullptr;
-  for (uint32_t machine = 0; machine < (several ? frontend.machines : 1); ++machine) {
-    client::TransportFactory factory = connect;
-    if (several) {
-      factory = [connect_to = environment.connect_to, address = frontend.ClientAddress(machine)] {
-        return connect_to(address);
-      };
-    }
-    connections.push_back(std::make_unique<client::Connections>(
-        std::move(factory), &deployment.roster(), environment.sleep,
-        /*keep=*/!options.own_connections));
-    machines.push_back({connections.back().get(), {}});
-  }
+  Connected connected = ConnectMachines(options, deployment, connect, environment);
   std::optional<ThreadPool> threads;
   if (options.connections > 1) threads.emplace(options.connections - 1);
   Recorder recorder(progress);
   Devices devices(options, &keys, &deployment);
-  DrawMachines(devices, *environment.random, machines);
+  DrawMachines(devices, *environment.random, connected.machines);
   Checker checker(&deployment, &devices, expected, options.verify_each);
   CrowdReport& report = recorder.report();
   report.devices = devices.count();
@@ -116,31 +160,20 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
       static_cast<uint32_t>(round::FetchedBytes(deployment.manifest().answer_bytes()));
   report.compared = expected != nullptr;
 
-  // Of two servers, each may be the one that `connect` leads to.
-  struct Other {
-    std::unique_ptr<client::Transport> control;
-    std::unique_ptr<client::Connections> connections;
-  };
-  std::vector<Other> others;
-  std::vector<EngineServer> servers = {{control.get(), connections[0].get()}};
+  connected.servers = {{control.get(), connected.connections[0].get()}};
   if (options.engine != nullptr && options.engine->roles().size() == 2) {
-    servers.clear();
-    for (const uint32_t party : options.parties) {
-      SHOAL_ASSIGN_OR_RETURN(const client::TransportFactory factory,
-                             FactoryTo(party, deployment, connect, environment));
-      Other other;
-      SHOAL_ASSIGN_OR_RETURN(other.control, factory());
-      SHOAL_RETURN_IF_ERROR(other.control->RequireParty(deployment.roster(), party));
-      other.connections =
-          std::make_unique<client::Connections>(factory, &deployment.roster(), environment.sleep,
-                                                /*keep=*/!options.own_connections, party);
-      servers.push_back({other.control.get(), other.connections.get()});
-      others.push_back(std::move(other));
-    }
+    SHOAL_RETURN_IF_ERROR(ConnectServers(options, deployment, connect, environment, connected));
   }
-  const Work work = {
-      options, environment, deployment, *control, machines, servers, threads ? &*threads : nullptr,
-      devices, checker,     recorder};
+  const Work work = {options,
+                     environment,
+                     deployment,
+                     *control,
+                     connected.machines,
+                     connected.servers,
+                     threads ? &*threads : nullptr,
+                     devices,
+                     checker,
+                     recorder};
   std::unique_ptr<CrowdTerm> term;
   if (options.engine != nullptr) {
     SHOAL_RETURN_IF_ERROR(RunEngine(work, *options.engine));
@@ -149,17 +182,7 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
   }
   SHOAL_RETURN_IF_ERROR(client::CheckNotExpired(deployment, *environment.clock));
   CountLost(devices, report);
-  client::Traffic traffic;
-  for (const auto& one : connections) {
-    one->HangUp();
-    traffic = traffic + one->traffic();
-  }
-  for (const Other& other : others) {
-    other.connections->HangUp();
-    traffic = traffic + other.connections->traffic();
-  }
-  report.bytes_sent = traffic.sent;
-  report.bytes_received = traffic.received;
+  HangUp(connected, report);
   if (term != nullptr) {
     RunRefreshes(
         work, *term,

@@ -38,30 +38,31 @@ AddressRanges RangesOf(const google::protobuf::RepeatedPtrField<std::string>& te
   return *std::move(ranges);
 }
 
-}  // namespace
+absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
-absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
-  DoorConfig config;
-  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, config));
-  const auto bad = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
-  };
-  if (config.listen_address().empty()) return bad("listen_address is missing");
+// A path that may be relative to the configuration's directory.
+std::string At(const std::filesystem::path& base, const std::string& path) {
+  return (base / path).lexically_normal().string();
+}
+
+absl::Status CheckAddresses(const DoorConfig& config) {
+  if (config.listen_address().empty()) return Bad("listen_address is missing");
   const auto listen = net::ParseHostPort(config.listen_address());
-  if (!listen.ok()) return bad(absl::StrCat("listen_address: ", listen.status().message()));
+  if (!listen.ok()) return Bad(absl::StrCat("listen_address: ", listen.status().message()));
   if (config.certificate_file().empty() && config.private_key_file().empty() &&
       listen->host != "127.0.0.1" && listen->host != "::1") {
-    return bad(
+    return Bad(
         "certificate_file and private_key_file are missing: without them listen_address must be "
         "127.0.0.1 or [::1], as everybody on the way could read and change what passes");
   }
   if (!config.frontend_address().empty()) {
     const auto frontend = net::ParseHostPort(config.frontend_address());
-    if (!frontend.ok()) return bad(absl::StrCat("frontend_address: ", frontend.status().message()));
+    if (!frontend.ok()) return Bad(absl::StrCat("frontend_address: ", frontend.status().message()));
   }
-  std::error_code error;
-  const std::filesystem::path base = std::filesystem::absolute(path, error).parent_path();
-  if (error) return bad(error.message());
+  return absl::OkStatus();
+}
+
+absl::Status FillFiles(const std::filesystem::path& base, DoorConfig& config) {
   const std::pair<const char*, std::string*> files[] = {
       {"certificate_file", config.mutable_certificate_file()},
       {"private_key_file", config.mutable_private_key_file()},
@@ -70,24 +71,32 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   const bool plain = config.certificate_file().empty() && config.private_key_file().empty();
   for (const auto& [field, file] : files) {
     if (plain && (file == files[0].second || file == files[1].second)) continue;
-    if (file->empty()) return bad(absl::StrCat(field, " is missing"));
-    *file = (base / *file).lexically_normal().string();
+    if (file->empty()) return Bad(absl::StrCat(field, " is missing"));
+    *file = At(base, *file);
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckClients(const DoorConfig& config) {
   const std::vector<std::string> origins(config.allowed_origins().begin(),
                                          config.allowed_origins().end());
   if (const auto rules = OriginRules::Create(origins); !rules.ok()) {
-    return bad(absl::StrCat("allowed_origins: ", rules.status().message()));
+    return Bad(absl::StrCat("allowed_origins: ", rules.status().message()));
   }
   for (const auto& [field, ranges] :
        {std::pair("shared_addresses", &config.shared_addresses()),
         std::pair("proxies: addresses", &config.proxies().addresses())}) {
     if (const absl::Status read = ReadRanges(*ranges).status(); !read.ok()) {
-      return bad(absl::StrCat(field, ": ", read.message()));
+      return Bad(absl::StrCat(field, ": ", read.message()));
     }
   }
   if (config.has_proxies() && config.proxies().addresses().empty()) {
-    return bad("proxies: addresses is missing");
+    return Bad("proxies: addresses is missing");
   }
+  return absl::OkStatus();
+}
+
+absl::Status FillLimits(DoorConfig& config) {
   config.set_max_connections(Or(config.max_connections(), 4096));
   config.set_max_frontend_connections(Or(config.max_frontend_connections(), 1024));
   config.set_buffers_mib(Or(config.buffers_mib(), 256));
@@ -96,7 +105,7 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
         std::tuple("group_shares", config.mutable_group_shares(), 50u)}) {
     net::FillShares(percent, *shares);
     if (const absl::Status checked = net::CheckShares(field, *shares); !checked.ok()) {
-      return bad(checked.message());
+      return Bad(checked.message());
     }
   }
   Rates& rates = *config.mutable_rates();
@@ -105,34 +114,59 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
   rates.set_address_onions_kib(Or(rates.address_onions_kib(), kLeastOnionsKib));
   rates.set_address_connections(Or(rates.address_connections(), 3000));
   if (rates.address_onions_kib() < kLeastOnionsKib) {
-    return bad("rates: address_onions_kib: at least 4096, as a request may have so many");
+    return Bad("rates: address_onions_kib: at least 4096, as a request may have so many");
   }
+  return absl::OkStatus();
+}
+
+absl::Status FillTokens(const std::filesystem::path& base, Tokens& tokens) {
+  if (tokens.issuers().empty()) return Bad("tokens: issuers is missing");
+  if (tokens.origin().empty()) return Bad("tokens: origin is missing");
+  if (tokens.state_directory().empty()) return Bad("tokens: state_directory is missing");
+  tokens.set_state_directory(At(base, tokens.state_directory()));
+  for (TokenIssuer& issuer : *tokens.mutable_issuers()) {
+    if (issuer.public_key_file().empty()) {
+      return Bad("tokens: issuers: public_key_file is missing");
+    }
+    issuer.set_public_key_file(At(base, issuer.public_key_file()));
+  }
+  tokens.set_onions_kib(Or(tokens.onions_kib(), 64));
+  if (tokens.onions_kib() > 4096) return Bad("tokens: onions_kib: at most 4096");
+  if (tokens.max_spent() == 0) tokens.set_max_spent(1 << 22);
+  return absl::OkStatus();
+}
+
+// Checks what is there, and fills in what was left out.
+absl::Status Fill(const std::string& path, DoorConfig& config) {
+  SHOAL_RETURN_IF_ERROR(CheckAddresses(config));
+  std::error_code error;
+  const std::filesystem::path base = std::filesystem::absolute(path, error).parent_path();
+  if (error) return Bad(error.message());
+  SHOAL_RETURN_IF_ERROR(FillFiles(base, config));
+  SHOAL_RETURN_IF_ERROR(CheckClients(config));
+  SHOAL_RETURN_IF_ERROR(FillLimits(config));
   if (!config.ohttp_socket().empty()) {
-    config.set_ohttp_socket((base / config.ohttp_socket()).lexically_normal().string());
+    config.set_ohttp_socket(At(base, config.ohttp_socket()));
     // What the system takes.
-    if (config.ohttp_socket().size() > 107) return bad("ohttp_socket: more than 107 characters");
+    if (config.ohttp_socket().size() > 107) return Bad("ohttp_socket: more than 107 characters");
   }
   if (config.has_tokens()) {
-    Tokens& tokens = *config.mutable_tokens();
-    if (tokens.issuers().empty()) return bad("tokens: issuers is missing");
-    if (tokens.origin().empty()) return bad("tokens: origin is missing");
-    if (tokens.state_directory().empty()) return bad("tokens: state_directory is missing");
-    tokens.set_state_directory((base / tokens.state_directory()).lexically_normal().string());
-    for (TokenIssuer& issuer : *tokens.mutable_issuers()) {
-      if (issuer.public_key_file().empty()) {
-        return bad("tokens: issuers: public_key_file is missing");
-      }
-      issuer.set_public_key_file((base / issuer.public_key_file()).lexically_normal().string());
-    }
-    tokens.set_onions_kib(Or(tokens.onions_kib(), 64));
-    if (tokens.onions_kib() > 4096) return bad("tokens: onions_kib: at most 4096");
-    if (tokens.max_spent() == 0) tokens.set_max_spent(1 << 22);
+    SHOAL_RETURN_IF_ERROR(FillTokens(base, *config.mutable_tokens()));
   }
   if (config.has_monitoring()) {
     MonitoringConfig& monitoring = *config.mutable_monitoring();
-    if (monitoring.port() == 0 || monitoring.port() > 65535) return bad("monitoring: port");
+    if (monitoring.port() == 0 || monitoring.port() > 65535) return Bad("monitoring: port");
     if (monitoring.host().empty()) monitoring.set_host("127.0.0.1");
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path) {
+  DoorConfig config;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, config));
+  if (const absl::Status filled = Fill(path, config); !filled.ok()) return Annotate(filled, path);
   return config;
 }
 

@@ -3,15 +3,19 @@
 #include <openssl/ssl.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/detached.hpp"
@@ -120,8 +124,8 @@ struct No {
   absl::Status error;
   int retry_after_s = 0;
   std::optional<wire::FrameHeaderBytes> refused = std::nullopt;  // the message, if there is one
-  // Of a path that this door has: those that it takes there.
-  const char* methods = "";
+  // Those that this door takes at the path, if it has it.
+  std::string methods = {};
   // The body, of application/problem+json, in place of the error's frame.
   const char* problem = "";
 };
@@ -152,30 +156,27 @@ No Of(const absl::Status& error) {
   return absl::IsResourceExhausted(error) ? TooLarge(error.message()) : Malformed(error.message());
 }
 
+net::Places::Limits LimitsOf(const Door::Options& options, size_t connections, size_t newcomers,
+                             uint64_t buffer_bytes = 0) {
+  return {.connections = connections,
+          .newcomers = newcomers,
+          .buffer_bytes = buffer_bytes,
+          .reserved_bytes = 0,
+          .shares = options.shares,
+          .group_shares = options.group_shares};
+}
+
 }  // namespace
 
 struct Door::State : net::Listener {
   State(Options o, Figures* f)
       : options(std::move(o)),
         figures(f),
-        places({.connections = options.max_connections,
-                .newcomers = options.max_newcomers,
-                .buffer_bytes = options.max_buffered_bytes,
-                .reserved_bytes = 0,
-                .shares = options.shares,
-                .group_shares = options.group_shares}),
-        visitors({.connections = options.max_connections,
-                  .newcomers = options.max_connections,
-                  .buffer_bytes = options.max_buffered_bytes,
-                  .reserved_bytes = 0,
-                  .shares = options.shares,
-                  .group_shares = options.group_shares}),
-        pipes({.connections = kMostPipes,
-               .newcomers = kMostPipes,
-               .buffer_bytes = 0,
-               .reserved_bytes = 0,
-               .shares = options.shares,
-               .group_shares = options.group_shares}),
+        places(LimitsOf(options, options.max_connections, options.max_newcomers,
+                        options.max_buffered_bytes)),
+        visitors(LimitsOf(options, options.max_connections, options.max_connections,
+                          options.max_buffered_bytes)),
+        pipes(LimitsOf(options, kMostPipes, kMostPipes)),
         address_requests(options.address_requests),
         address_onions(options.address_onion_bytes),
         address_connections(options.address_connections) {}
@@ -245,12 +246,7 @@ Door::State::Frontend::Frontend(std::shared_ptr<FrontendLinks> l, size_t max_lin
                               .shares = door.options.shares,
                               .group_shares = door.options.group_shares,
                               .step = door.options.wait_step})),
-      calls({.connections = max_links,
-             .newcomers = max_links,
-             .buffer_bytes = 0,
-             .reserved_bytes = 0,
-             .shares = door.options.shares,
-             .group_shares = door.options.group_shares}),
+      calls(LimitsOf(door.options, max_links, max_links)),
       ohttp_calls({.connections = net::ShareOf(max_links, door.options.group_shares.connections),
                    .newcomers = max_links,
                    .buffer_bytes = 0,
@@ -279,14 +275,15 @@ class Door::State::Session : public net::Listener::Session {
   ~Session() override { --figures().connections; }
 
  private:
-  // So that Close ends a pipe's calls.
-  class PipeInUse {
+  // Shows what a request waits for to Close, for as long as this lives.
+  template <typename Work>
+  class InUse {
    public:
-    PipeInUse(Session& session, OhttpPipe& pipe) : session_(session) { session_.pipe_ = &pipe; }
-    ~PipeInUse() { session_.pipe_ = nullptr; }
+    InUse(Work*& shown, Work& work) : shown_(shown) { shown_ = &work; }
+    ~InUse() { shown_ = nullptr; }
 
    private:
-    Session& session_;
+    Work*& shown_;
   };
 
   const Options& options() const { return door_.options; }
@@ -349,7 +346,7 @@ class Door::State::Session : public net::Listener::Session {
     return door_.address_requests.Take(origin(), 1, now);
   }
   // The same of a request of HTTP, which is refused if it would have to wait.
-  std::optional<No> TakeTurn() {
+  std::optional<No> TakeTurn(const Request&) {
     const auto wait = TakeRequest();
     if (wait > Clock::duration::zero()) return TooFast(wait);
     return std::nullopt;
@@ -388,7 +385,7 @@ class Door::State::Session : public net::Listener::Session {
     }
     return std::nullopt;
   }
-  std::optional<No> Welcome() {
+  std::optional<No> Welcome(const Request&) {
     if (place_.welcome() || place_.Welcome().ok()) return std::nullopt;
     return NoRoom();
   }
@@ -444,6 +441,73 @@ class Door::State::Session : public net::Listener::Session {
 
   // --- HTTP ---
 
+  // What the door has at a path, for some methods. One that is not null is asked whether this door
+  // has it. The checks are made in their order, up to the first null, and say why a request is not
+  // served. A service returns false if the connection ends with it.
+  struct Route {
+    const char* path;
+    const char* methods;  // as Allow lists them
+    const char* listed;   // before the path, where a client is told what there is; null: not there
+    bool (Session::*is_here)() const;
+    std::array<std::optional<No> (Session::*)(const Request& head), 3> checks;
+    asio::awaitable<bool> (Session::*serve)(Parser& parser);
+  };
+  static std::span<const Route> Routes() {
+    using S = Session;
+    static constexpr Route kRoutes[] = {
+        {kCallPath, "POST", "POST", nullptr, {&S::Welcome, &S::TakeTurn}, &S::ServeCall},
+        {kCallPath, "OPTIONS", nullptr, nullptr, {&S::TakeTurn}, &S::ServePreflight},
+        {kSocketPath,
+         "GET",
+         "a WebSocket at",
+         nullptr,
+         {&S::CheckSocket, &S::Welcome, &S::CheckUpgrade},
+         &S::ServeSocket},
+        {kChallengePath, "GET, HEAD", "GET", &S::TakesTokens, {&S::TakeTurn}, &S::ServeChallenges},
+        {kOhttpPath,
+         "POST",
+         "POST",
+         &S::ServesOhttp,
+         {&S::Welcome, &S::CheckOhttp, &S::TakeTurn},
+         &S::ServeOhttp},
+        {kOhttpKeysPath,
+         "GET, HEAD",
+         "GET",
+         &S::ServesOhttp,
+         {&S::TakeTurn, &S::Welcome},
+         &S::ServeOhttpKeys},
+    };
+    return kRoutes;
+  }
+  bool TakesTokens() const { return options().tokens != nullptr; }
+  bool ServesOhttp() const { return !options().ohttp_socket.empty(); }
+  bool Has(const Route& route) const {
+    return route.is_here == nullptr || (this->*route.is_here)();
+  }
+  // Null if there is none.
+  const Route* RouteOf(const Request& head) const {
+    for (const Route& route : Routes()) {
+      if (!Has(route) || route.path != net::PathOf(View(head.target()))) continue;
+      const std::vector<absl::string_view> methods = absl::StrSplit(route.methods, ", ");
+      if (std::ranges::count(methods, View(head.method_string())) > 0) return &route;
+    }
+    return nullptr;
+  }
+  // For another path; or for another method than those at a path of this door, or no WebSocket.
+  No NotHere(const Request& head) const {
+    std::vector<std::string> all;
+    std::vector<const char*> methods;
+    for (const Route& route : Routes()) {
+      if (!Has(route)) continue;
+      if (route.listed != nullptr) all.push_back(absl::StrCat(route.listed, " ", route.path));
+      if (route.path == net::PathOf(View(head.target()))) methods.push_back(route.methods);
+    }
+    No no = Malformed(absl::StrCat("this door has ", absl::StrJoin(all, ", ")));
+    no.methods = absl::StrJoin(methods, ", ");
+    no.status = methods.empty() ? http::status::not_found : http::status::method_not_allowed;
+    return no;
+  }
+
   // Serves one request. False if the connection ends with it.
   asio::awaitable<bool> ServeOne() {
     Deadline(place_.welcome() ? options().idle_timeout : options().head_timeout);
@@ -465,117 +529,76 @@ class Door::State::Session : public net::Listener::Session {
     if (!read.ok()) {
       if (absl::IsUnavailable(read) || closed()) co_return false;
       const No no = Of(read);
-      co_await Refuse(no);
-      co_return false;
+      co_return co_await Refuse(no);
     }
     const Request& head = parser.get();
     is_head_ = head.method() == http::verb::head;
     std::optional<No> no = Admit(head);
-    if (no) {
-      co_await Refuse(*no);
-      co_return false;
-    }
+    if (no) co_return co_await Refuse(*no);
     allow_origin_ = std::string(View(head[http::field::origin]));
-    const absl::string_view path = net::PathOf(View(head.target()));
-    if (path == kCallPath && head.method() == http::verb::post) {
-      no = Welcome();
-      if (!no) co_return co_await ServeCall(parser);
-    } else if (path == kOhttpPath && head.method() == http::verb::post && ServesOhttp()) {
-      no = Welcome();
-      if (!no && !net::IsMediaType(View(head[http::field::content_type]), "message/ohttp-req")) {
-        no = Malformed("expected message/ohttp-req");
-        no->status = http::status::unsupported_media_type;
-      }
-      if (!no) co_return co_await ServeOhttp(parser);
-    } else if (head.method() != http::verb::post && !parser.is_done()) {
+    const Route* const route = RouteOf(head);
+    if (head.method() != http::verb::post && !parser.is_done()) {
       // Bytes of a body that nobody reads would be the next request: of somebody else, where a
       // proxy or a browser joins requests.
       no = Malformed("no body belongs here");
-    } else if (path == kSocketPath && WebSocket::IsUpgrade(head)) {
-      no = Welcome();
-      if (const absl::Status checked = WebSocket::CheckUpgrade(head); !no && !checked.ok()) {
-        no = Of(checked);
-      }
-      if (!no && buffer_.size() > 0) no = Malformed("bytes before the WebSocket is open");
-      if (!no) {
-        co_await ServeSocket(head);
-        co_return false;
-      }
-    } else if (path == kCallPath && head.method() == http::verb::options) {
-      no = TakeTurn();
-      if (!no) co_return co_await ServePreflight(KeepsAlive(head));
-    } else if (path == kChallengePath && options().tokens != nullptr) {
-      no = TakeGet(head);
-      if (!no) {
-        Response response(http::status::unauthorized, 11);
-        response.set(http::field::www_authenticate, options().tokens->challenges());
-        co_return co_await Respond(response, {}, KeepsAlive(head));
-      }
-    } else if (path == kOhttpKeysPath && ServesOhttp()) {
-      no = TakeGet(head);
-      if (!no) no = Welcome();
-      if (!no) co_return co_await ServeOhttpKeys(KeepsAlive(head));
-    } else if (path == kCallPath) {
-      no = NotHere("POST, OPTIONS");
-    } else if (path == kSocketPath) {
-      no = NotHere("GET");
-    } else if (path == kOhttpPath && ServesOhttp()) {
-      no = NotHere("POST");
+    } else if (route == nullptr) {
+      no = NotHere(head);
     } else {
-      no = NotHere("");
+      for (const auto check : route->checks) {
+        if (!no && check != nullptr) no = (this->*check)(head);
+      }
     }
-    co_await Refuse(*no);
-    co_return false;
+    if (no) co_return co_await Refuse(*no);
+    co_return co_await (this->*route->serve)(parser);
   }
 
-  bool ServesOhttp() const { return !options().ohttp_socket.empty(); }
   // Clients of HTTP/1.0 that keep connections want to be told so in a way of their own.
-  static bool KeepsAlive(const Request& head) { return head.version() == 11 && head.keep_alive(); }
-  // What a GET, or a HEAD, costs; or why it is none.
-  std::optional<No> TakeGet(const Request& head) {
-    if (head.method() != http::verb::get && !is_head_) return NotHere("GET, HEAD");
-    return TakeTurn();
+  static bool KeepsAlive(const Parser& parser) {
+    return parser.get().version() == 11 && parser.get().keep_alive();
+  }
+  std::optional<No> CheckSocket(const Request& head) {
+    if (WebSocket::IsUpgrade(head)) return std::nullopt;
+    return NotHere(head);
+  }
+  std::optional<No> CheckUpgrade(const Request& head) {
+    if (const absl::Status checked = WebSocket::CheckUpgrade(head); !checked.ok()) {
+      return Of(checked);
+    }
+    if (buffer_.size() > 0) return Malformed("bytes before the WebSocket is open");
+    return std::nullopt;
+  }
+  std::optional<No> CheckOhttp(const Request& head) {
+    if (net::IsMediaType(View(head[http::field::content_type]), "message/ohttp-req")) {
+      return std::nullopt;
+    }
+    No no = Malformed("expected message/ohttp-req");
+    no.status = http::status::unsupported_media_type;
+    return no;
   }
 
-  asio::awaitable<bool> ServePreflight(bool keep_alive) {
+  asio::awaitable<bool> ServePreflight(Parser& parser) {
     Response response(http::status::no_content, 11);
     response.set(http::field::access_control_allow_methods, "POST");
     response.set(http::field::access_control_allow_headers, "content-type, authorization");
     response.set(http::field::access_control_max_age, "86400");
-    co_return co_await Respond(response, {}, keep_alive);
+    co_return co_await Respond(response, {}, KeepsAlive(parser));
   }
-
-  // For another path; or for another method than these, or no WebSocket, at one that this door has.
-  No NotHere(const char* methods) const {
-    No no = Malformed(absl::StrCat("this door has POST ", kCallPath, ", a WebSocket at ",
-                                   kSocketPath, OptionalPaths()));
-    no.methods = methods;
-    no.status = *methods == '\0' ? http::status::not_found : http::status::method_not_allowed;
-    return no;
-  }
-  // As a message lists them.
-  std::string OptionalPaths() const {
-    std::string paths;
-    if (options().tokens != nullptr) absl::StrAppend(&paths, ", GET ", kChallengePath);
-    if (ServesOhttp()) {
-      absl::StrAppend(&paths, ", POST ", kOhttpPath, ", GET ", kOhttpKeysPath);
-    }
-    return paths;
+  asio::awaitable<bool> ServeChallenges(Parser& parser) {
+    Response response(http::status::unauthorized, 11);
+    response.set(http::field::www_authenticate, options().tokens->challenges());
+    co_return co_await Respond(response, {}, KeepsAlive(parser));
   }
 
   asio::awaitable<bool> ServeCall(Parser& parser) {
-    const bool keep_alive = KeepsAlive(parser.get());
+    const bool keep_alive = KeepsAlive(parser);
     const std::string authorization(View(parser.get()[http::field::authorization]));
     Message message;
     const Sink sink = [&](BytesView piece) { return Take(piece, message); };
-    std::optional<No> no = TakeTurn();
-    if (!no && !co_await ReadBody(parser, sink, no)) co_return false;
+    std::optional<No> no;
+    if (!co_await ReadBody(parser, sink, no)) co_return false;
     if (!no) no = Complete(message);
     if (!no) no = co_await Pay(message, authorization);
-    if (no) {
-      co_await Refuse(*no);
-      co_return false;
-    }
+    if (no) co_return co_await Refuse(*no);
     absl::StatusOr<Bytes> answer = co_await Forward(message, Via::kClient);
     if (closed()) co_return false;
     Response response(http::status::ok, 11);
@@ -637,91 +660,89 @@ class Door::State::Session : public net::Listener::Session {
     return {http::status::service_unavailable, Refusal::kNoOhttp, error, 1};
   }
 
-  asio::awaitable<bool> ServeOhttpKeys(bool keep_alive) {
+  asio::awaitable<bool> ServeOhttpKeys(Parser& parser) {
     OhttpPipe pipe(stream_.get_executor());
-    const PipeInUse in_use(*this, pipe);
+    const InUse in_use(pipe_, pipe);
     Deadline(options().progress_timeout);
     const absl::StatusOr<Bytes> keys = co_await pipe.Keys(options().ohttp_socket);
     if (!keys.ok()) {
       const No no = NoOhttp(keys.status());
-      co_await Refuse(no);
-      co_return false;
+      co_return co_await Refuse(no);
     }
     Response response(http::status::ok, 11);
     response.set(http::field::content_type, "application/ohttp-keys");
-    co_return co_await Respond(response, *keys, keep_alive);
+    co_return co_await Respond(response, *keys, KeepsAlive(parser));
   }
 
   // What a relay brings. The door sees the relay's address, and nothing of the client's.
   asio::awaitable<bool> ServeOhttp(Parser& parser) {
-    const bool keep_alive = KeepsAlive(parser.get());
-    Bytes request;
-    std::optional<No> no = TakeTurn();
+    const bool keep_alive = KeepsAlive(parser);
     net::Places::Arrival pipe_place = door_.pipes.Arrive(number(), origin());
-    if (!no && !pipe_place.place.Welcome().ok()) no = NoRoom();
-    if (!no) {
-      const Sink sink = [&](BytesView piece) -> std::optional<No> {
-        if (!Claim(piece.size())) return NoRoom();
-        Append(request, piece);
-        return std::nullopt;
-      };
-      if (!co_await ReadBody(parser, sink, no)) co_return false;
-    }
+    std::optional<No> no;
+    if (!pipe_place.place.Welcome().ok()) no = NoRoom();
+    Bytes request;
+    const Sink sink = [&](BytesView piece) -> std::optional<No> {
+      if (!Claim(piece.size())) return NoRoom();
+      Append(request, piece);
+      return std::nullopt;
+    };
+    if (!no && !co_await ReadBody(parser, sink, no)) co_return false;
     // To shoal-ohttp it would be a question for the keys.
     if (!no && request.empty()) no = Malformed("no request");
     OhttpPipe pipe(stream_.get_executor());
-    const PipeInUse in_use(*this, pipe);
-    absl::StatusOr<OhttpPipe::Opened> opened(absl::UnavailableError("not asked"));
-    if (!no) {
-      Deadline(options().progress_timeout);
-      opened = co_await pipe.Open(options().ohttp_socket, request);
-      if (closed()) co_return false;
-      if (absl::IsUnavailable(opened.status())) {
-        no = NoOhttp(opened.status());
-      } else if (absl::IsNotFound(opened.status())) {
-        no = StaleKey();
-      } else if (!opened.ok()) {
-        no = Of(opened.status());
-      }
-    }
-    if (no) {
-      co_await Refuse(*no);
-      co_return false;
-    }
+    const InUse in_use(pipe_, pipe);
+    OhttpPipe::Opened opened;
+    if (!no) no = co_await OpenOhttp(pipe, request, opened);
+    if (closed()) co_return false;
+    if (no) co_return co_await Refuse(*no);
     Response response(http::status::ok, 11);
     response.set(http::field::content_type, "message/ohttp-res");
-    if (!opened->sealed.empty()) {
-      co_return co_await Respond(response, opened->sealed, keep_alive);
-    }
-    Message message;
-    std::optional<No> inner = Take(opened->frame, message);
-    if (!inner) inner = Complete(message);
-    if (!inner) inner = co_await Pay(message, opened->authorization);
-    http::status status = http::status::ok;
-    Bytes body;
-    if (!inner) {
-      absl::StatusOr<Bytes> answer = co_await Forward(message, Via::kOhttp);
-      if (!answer.ok()) status = StatusOfForward(answer.status());
-      body = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
-    } else {
-      figures().Refuse(inner->why);
-      status = inner->status;
-      body = ErrorFrame(inner->error, inner->refused);
-    }
+    if (!opened.sealed.empty()) co_return co_await Respond(response, opened.sealed, keep_alive);
+    const Inner inner = co_await AnswerOhttp(opened);
     if (closed()) co_return false;
     const std::string challenges =
-        status == http::status::unauthorized ? options().tokens->challenges() : "";
+        inner.status == http::status::unauthorized ? options().tokens->challenges() : "";
     Deadline(options().progress_timeout);
     absl::StatusOr<Bytes> sealed =
-        co_await pipe.Seal(static_cast<uint16_t>(status), challenges, body);
+        co_await pipe.Seal(static_cast<uint16_t>(inner.status), challenges, inner.body);
     if (!sealed.ok()) {
       const No away = NoOhttp(sealed.status());
-      co_await Refuse(away);
-      co_return false;
+      co_return co_await Refuse(away);
     }
     const bool sent = co_await Respond(response, *sealed, keep_alive);
     Release();
     co_return sent;
+  }
+
+  // Has shoal-ohttp open what a relay has brought, or says why not.
+  asio::awaitable<std::optional<No>> OpenOhttp(OhttpPipe& pipe, const Bytes& request,
+                                               OhttpPipe::Opened& into) {
+    Deadline(options().progress_timeout);
+    absl::StatusOr<OhttpPipe::Opened> opened = co_await pipe.Open(options().ohttp_socket, request);
+    if (absl::IsUnavailable(opened.status())) co_return NoOhttp(opened.status());
+    if (absl::IsNotFound(opened.status())) co_return StaleKey();
+    if (!opened.ok()) co_return Of(opened.status());
+    into = *std::move(opened);
+    co_return std::nullopt;
+  }
+
+  // What is sealed for a relay's client.
+  struct Inner {
+    http::status status;
+    Bytes body;
+  };
+  asio::awaitable<Inner> AnswerOhttp(const OhttpPipe::Opened& opened) {
+    Message message;
+    std::optional<No> no = Take(opened.frame, message);
+    if (!no) no = Complete(message);
+    if (!no) no = co_await Pay(message, opened.authorization);
+    if (no) {
+      figures().Refuse(no->why);
+      co_return Inner{no->status, ErrorFrame(no->error, no->refused)};
+    }
+    absl::StatusOr<Bytes> answer = co_await Forward(message, Via::kOhttp);
+    if (answer.ok()) co_return Inner{http::status::ok, *std::move(answer)};
+    co_return Inner{StatusOfForward(answer.status()), ErrorFrame(answer.status())};
   }
 
   // Adds bytes to the message, or says why not.
@@ -766,8 +787,8 @@ class Door::State::Session : public net::Listener::Session {
     co_return !error && keep_alive;
   }
 
-  // Says why, and ends the connection.
-  asio::awaitable<void> Refuse(const No& no) {
+  // Says why, and ends the connection: false.
+  asio::awaitable<bool> Refuse(const No& no) {
     figures().Refuse(no.why);
     Response response(no.status, 11);
     if (no.retry_after_s > 0) {
@@ -776,7 +797,7 @@ class Door::State::Session : public net::Listener::Session {
     if (no.status == http::status::unauthorized) {
       response.set(http::field::www_authenticate, options().tokens->challenges());
     }
-    if (*no.methods != '\0') response.set(http::field::allow, no.methods);
+    if (!no.methods.empty()) response.set(http::field::allow, no.methods);
     Bytes body;
     if (*no.problem != '\0') {
       response.set(http::field::content_type, "application/problem+json");
@@ -787,6 +808,7 @@ class Door::State::Session : public net::Listener::Session {
     co_await Respond(response, body, /*keep_alive=*/false);
     lingers_ = true;
     co_await Linger(options().progress_timeout);
+    co_return false;
   }
 
   // --- WebSocket ---
@@ -798,7 +820,7 @@ class Door::State::Session : public net::Listener::Session {
     bool is_last;
   };
 
-  asio::awaitable<void> ServeSocket(const Request& head) {
+  asio::awaitable<bool> ServeSocket(Parser& parser) {
     const auto ws = std::make_shared<WebSocket>(stream_, [this] {
       if (controls_.Take(1, kMostControls, Clock::now()) == Clock::duration::zero()) return;
       figures().Refuse(Refusal::kTooFast);
@@ -806,8 +828,8 @@ class Door::State::Session : public net::Listener::Session {
     });
     Deadline(options().progress_timeout);
     // What Beast would refuse by itself has been refused before (CheckUpgrade).
-    const auto failed = co_await ws->Accept(head);
-    if (failed) co_return;
+    const auto failed = co_await ws->Accept(parser.get());
+    if (failed) co_return false;
     is_socket_ = true;
     stream_.OnTeardown([this, raw = ws.get()] {
       // The client has broken the rules, and was told so.
@@ -825,14 +847,14 @@ class Door::State::Session : public net::Listener::Session {
       Message message;
       std::string text;
       std::optional<No> no;
-      if (!co_await ReadMessage(message, text, no)) co_return;
+      if (!co_await ReadMessage(message, text, no)) co_return false;
       if (no) {
         co_await RefuseSocket(*ws, *no);
-        co_return;
+        co_return false;
       }
-      if (!co_await Pause(message)) co_return;
+      if (!co_await Pause(message)) co_return false;
       if (!text.empty()) {
-        if (!co_await TakeToken(*ws, text)) co_return;
+        if (!co_await TakeToken(*ws, text)) co_return false;
         continue;
       }
       if (NeedsToken(message)) {
@@ -840,18 +862,19 @@ class Door::State::Session : public net::Listener::Session {
           figures().Refuse(Refusal::kNoToken);
           const Bytes bytes = ErrorFrame(absl::PermissionDeniedError(
               "onions need a token: send one as a text message before them"));
-          if (!co_await WriteMessage(*ws, bytes)) co_return;
+          if (!co_await WriteMessage(*ws, bytes)) co_return false;
           Release();
           continue;
         }
         paid_bytes_ -= message.size();
       }
       absl::StatusOr<Bytes> answer = co_await Forward(message, Via::kClient);
-      if (closed()) co_return;
+      if (closed()) co_return false;
       const Bytes bytes = answer.ok() ? *std::move(answer) : ErrorFrame(answer.status());
-      if (!co_await WriteMessage(*ws, bytes)) co_return;
+      if (!co_await WriteMessage(*ws, bytes)) co_return false;
       Release();
     }
+    co_return false;
   }
 
   // Reads all the time, also while a request waits for its answer: a ping is answered, and it shows
@@ -1004,9 +1027,7 @@ class Door::State::Session : public net::Listener::Session {
     if (via == Via::kOhttp) payers.push_back(std::nullopt);
     const auto waiter =
         std::make_shared<RoundWaits::Waiter>(stream_.get_executor(), std::move(payers));
-    waiter_ = waiter.get();
-    const auto ended = [this](RoundWaits::Waiter*) { waiter_ = nullptr; };
-    const std::unique_ptr<RoundWaits::Waiter, decltype(ended)> in_use(waiter_, ended);
+    const InUse in_use(waiter_, *waiter);
     Deadline(options().answer_timeout);
     absl::StatusOr<Bytes> answer = co_await waits.Wait(wish, waiter);
     if (answer.ok() && !Claim(answer->size())) {
@@ -1027,9 +1048,7 @@ class Door::State::Session : public net::Listener::Session {
       co_return absl::ResourceExhaustedError("too many requests at once");
     }
     FrontendLinks::Call call;
-    call_ = &call;
-    const auto ended = [this](FrontendLinks::Call*) { call_ = nullptr; };
-    const std::unique_ptr<FrontendLinks::Call, decltype(ended)> in_use(&call, ended);
+    const InUse in_use(call_, call);
     Deadline(options().answer_timeout);
     const std::function<bool(uint64_t)> claim = [this](uint64_t bytes) { return Claim(bytes); };
     co_return co_await frontend.links->Forward(request, type, claim, call);

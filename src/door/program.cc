@@ -183,6 +183,21 @@ absl::Status Check(const DoorConfig& config, const Door::Options& options) {
   return findings.Summary();
 }
 
+// Shows the certificate that is there now, unless it is the one in force, or is of no use.
+void FollowCertificate(const DoorConfig& config, const Clock& clock, Certificate& in_force,
+                       Door& door) {
+  absl::StatusOr<Certificate> read = Certificate::Read(config, clock.NowSeconds());
+  absl::Status taken = read.status();
+  if (read.ok() && !(*read == in_force)) {
+    taken = door.UseCertificate(read->identity());
+    if (taken.ok()) {
+      in_force = *std::move(read);
+      spdlog::info("shows another certificate from now on");
+    }
+  }
+  if (!taken.ok()) spdlog::error("the certificate was not read again: {}", taken.ToString());
+}
+
 // What a start does.
 enum class Start { kServe, kCheck, kCheckFiles };
 
@@ -241,17 +256,8 @@ absl::Status Serve(const DoorConfig& config, Start start, const sigset_t& signal
         spdlog::error("the roster in force stays: {}", followed.ToString());
       }
     }
-    absl::StatusOr<Certificate> read = Certificate::Read(config, clock.NowSeconds());
-    absl::Status taken = read.status();
-    if (read.ok() && !(*read == certificate)) {
-      taken = door->UseCertificate(read->identity());
-      if (taken.ok()) {
-        certificate = *std::move(read);
-        expires_s = certificate.expires_s();
-        spdlog::info("shows another certificate from now on");
-      }
-    }
-    if (!taken.ok()) spdlog::error("the certificate was not read again: {}", taken.ToString());
+    FollowCertificate(config, clock, certificate, *door);
+    expires_s = certificate.expires_s();
     if (signal_number == SIGHUP) notifier.Ready("in service");
   }
   notifier.Stopping();

@@ -99,43 +99,7 @@ bool ParseInventory(audit::Format format, BytesView input) {
   return true;
 }
 
-}  // namespace
-
-void AddAuditTargets(std::vector<Target>& targets) {
-  targets.push_back({.name = "versions",
-                     .seeds = {VersionsInput("1.2.3-rc.1+b", "v1.2.3-rc.10"),
-                               VersionsInput("1!2.0a1.post2.dev3+l.4", "2.0.RC-1"),
-                               VersionsInput("1:2.0~rc1-1+b2", "1:2.0+dfsg-1~deb12u1")},
-                     .parse = CompareTwo});
-  audit::PackageAdvisories package;
-  package.listed = {
-      {.id = "PYSEC-2021-98",
-       .alias = "CVE-2021-31542",
-       .affected = {.intervals = {{.from = {}, .to = "2.2.21", .to_is_affected = false},
-                                  {.from = "3.0", .to = "3.1", .to_is_affected = true}},
-                    .versions = {"4.0", "5.0-x"},
-                    .unclear = false}}};
-  package.more = 300;
-  package.rest = {.intervals = {{.from = "1.0", .to = {}, .to_is_affected = false}},
-                  .versions = {},
-                  .unclear = true};
-  targets.push_back(
-      {.name = "advisories",
-       .seeds = {audit::Encode(package),
-                 audit::Encode(
-                     audit::Coverage{.advisories = 9, .packages = 8, .modified = "2021-03-08"}),
-                 audit::Encode(audit::Coverage{
-                     .advisories = 9, .packages = 8, .modified = "2021-03-08", .unread = 1})},
-       .parse = ParseAdvisories});
-  targets.push_back(
-      {.name = "osv",
-       .seeds = {InputOf(R"({"id":"GHSA-1","modified":"2021-03-08T16:02:43Z","withdrawn":null,
-             "aliases":["CVE-1"],"upstream":["CVE-2"],"affected":[{"package":{"ecosystem":"PyPI",
-             "name":"a"},"ranges":[{"type":"ECOSYSTEM","events":[{"introduced":"0"},
-             {"fixed":"1.0.2"},{"introduced":"3.0"},{"last_affected":"3.2"},{"limit":"9"}]},
-             {"type":"GIT","events":[{"introduced":"0"}]}],"versions":["1.0","4.0"]},
-             {"package":{"ecosystem":"Maven","name":"b:c"}}]})")},
-       .parse = ParseOsv});
+void AddInventoryTargets(std::vector<Target>& targets) {
   struct Sample {
     const char* name;
     audit::Format format;
@@ -190,6 +154,46 @@ void AddAuditTargets(std::vector<Target>& targets) {
                          return ParseInventory(format, input);
                        }});
   }
+}
+
+}  // namespace
+
+void AddAuditTargets(std::vector<Target>& targets) {
+  targets.push_back({.name = "versions",
+                     .seeds = {VersionsInput("1.2.3-rc.1+b", "v1.2.3-rc.10"),
+                               VersionsInput("1!2.0a1.post2.dev3+l.4", "2.0.RC-1"),
+                               VersionsInput("1:2.0~rc1-1+b2", "1:2.0+dfsg-1~deb12u1")},
+                     .parse = CompareTwo});
+  audit::PackageAdvisories package;
+  package.listed = {
+      {.id = "PYSEC-2021-98",
+       .alias = "CVE-2021-31542",
+       .affected = {.intervals = {{.from = {}, .to = "2.2.21", .to_is_affected = false},
+                                  {.from = "3.0", .to = "3.1", .to_is_affected = true}},
+                    .versions = {"4.0", "5.0-x"},
+                    .unclear = false}}};
+  package.more = 300;
+  package.rest = {.intervals = {{.from = "1.0", .to = {}, .to_is_affected = false}},
+                  .versions = {},
+                  .unclear = true};
+  targets.push_back(
+      {.name = "advisories",
+       .seeds = {audit::Encode(package),
+                 audit::Encode(
+                     audit::Coverage{.advisories = 9, .packages = 8, .modified = "2021-03-08"}),
+                 audit::Encode(audit::Coverage{
+                     .advisories = 9, .packages = 8, .modified = "2021-03-08", .unread = 1})},
+       .parse = ParseAdvisories});
+  targets.push_back(
+      {.name = "osv",
+       .seeds = {InputOf(R"({"id":"GHSA-1","modified":"2021-03-08T16:02:43Z","withdrawn":null,
+             "aliases":["CVE-1"],"upstream":["CVE-2"],"affected":[{"package":{"ecosystem":"PyPI",
+             "name":"a"},"ranges":[{"type":"ECOSYSTEM","events":[{"introduced":"0"},
+             {"fixed":"1.0.2"},{"introduced":"3.0"},{"last_affected":"3.2"},{"limit":"9"}]},
+             {"type":"GIT","events":[{"introduced":"0"}]}],"versions":["1.0","4.0"]},
+             {"package":{"ecosystem":"Maven","name":"b:c"}}]})")},
+       .parse = ParseOsv});
+  AddInventoryTargets(targets);
 }
 
 }  // namespace shoal::fuzz

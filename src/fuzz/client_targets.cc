@@ -221,15 +221,28 @@ bool ParseKeys(BytesView input) {
   return status.ok();
 }
 
-}  // namespace
+// Everything else that a frontend says is checked against what follows from this message.
+void AddDeploymentTarget(std::vector<Target>& targets) {
+  const auto frontend = std::make_shared<client::testing::FakeFrontend>();
+  const auto genuine = std::make_shared<wire::GetDeploymentResponse>(frontend->deployment);
+  targets.push_back({.name = "deployment",
+                     .seeds = {InputOf(*genuine)},
+                     .parse =
+                         [frontend](BytesView input) {
+                           if (!frontend->deployment.ParseFromArray(
+                                   input.data(), static_cast<int>(input.size()))) {
+                             return false;
+                           }
+                           client::State state;
+                           return client::Deployment::Fetch(*frontend, frontend->pins(), state,
+                                                            frontend->clock().NowSeconds())
+                               .ok();
+                         },
+                     .mutations = 200});
+}
 
-void AddClientTargets(std::vector<Target>& targets) {
+void AddSessionFileTargets(std::vector<Target>& targets) {
   const auto random = std::make_shared<testing::TestRandom>(2);
-  targets.push_back(
-      {.name = "client_state", .seeds = {DigestInput(StateSeed())}, .parse = [](BytesView input) {
-         const Bytes file = WithDigest("shoal client state v4", input);
-         return client::ReadState(FileOf(file, "state"), NoWitnesses()).ok();
-       }});
   targets.push_back({.name = "session_file",
                      .seeds = {SessionSeed(false, *random), SessionSeed(true, *random)},
                      .parse =
@@ -254,6 +267,17 @@ void AddClientTargets(std::vector<Target>& targets) {
                            return ReadSession(FileOf(file, "session"), *random);
                          },
                      .mutations = 300});
+}
+
+}  // namespace
+
+void AddClientTargets(std::vector<Target>& targets) {
+  targets.push_back(
+      {.name = "client_state", .seeds = {DigestInput(StateSeed())}, .parse = [](BytesView input) {
+         const Bytes file = WithDigest("shoal client state v4", input);
+         return client::ReadState(FileOf(file, "state"), NoWitnesses()).ok();
+       }});
+  AddSessionFileTargets(targets);
   targets.push_back(
       {.name = "witness", .seeds = {DigestInput(WitnessSeed())}, .parse = ParseWitness});
   targets.push_back(
@@ -279,24 +303,7 @@ void AddClientTargets(std::vector<Target>& targets) {
   targets.push_back({.name = "key_lines",
                      .seeds = {InputOf("one\ntwo\nthree"), InputOf("\xef\xbb\xbfone\r\ntwo\r\n")},
                      .parse = ParseKeys});
-
-  // Everything else that a frontend says is checked against what follows from this message.
-  const auto frontend = std::make_shared<client::testing::FakeFrontend>();
-  const auto genuine = std::make_shared<wire::GetDeploymentResponse>(frontend->deployment);
-  targets.push_back({.name = "deployment",
-                     .seeds = {InputOf(*genuine)},
-                     .parse =
-                         [frontend](BytesView input) {
-                           if (!frontend->deployment.ParseFromArray(
-                                   input.data(), static_cast<int>(input.size()))) {
-                             return false;
-                           }
-                           client::State state;
-                           return client::Deployment::Fetch(*frontend, frontend->pins(), state,
-                                                            frontend->clock().NowSeconds())
-                               .ok();
-                         },
-                     .mutations = 200});
+  AddDeploymentTarget(targets);
 }
 
 }  // namespace shoal::fuzz

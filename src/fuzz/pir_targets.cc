@@ -149,6 +149,48 @@ struct SessionWorld {
   std::optional<pir::Delta> delta;
 };
 
+// The role among the engine's, the kind, and the body.
+Target RequestTarget(const std::shared_ptr<SessionWorld>& world) {
+  const pir::Engine& engine = world->engine;
+  Target request{.name = absl::StrCat(engine.name(), "_request"), .seeds = {}, .parse = nullptr};
+  for (const pir::Request& one : world->requests) {
+    const auto role = std::ranges::find(engine.roles(), one.role) - engine.roles().begin();
+    Bytes seed = {static_cast<uint8_t>(role), static_cast<uint8_t>(one.kind)};
+    Append(seed, one.body);
+    request.seeds.push_back(std::move(seed));
+  }
+  request.parse = [world](BytesView input) {
+    Cursor cursor(input);
+    const auto roles = world->engine.roles();
+    const pir::Role role = roles[cursor.U8() % roles.size()];
+    pir::RequestView one = {.kind = cursor.U8(), .count = 1, .body = {}};
+    one.body = cursor.rest();
+    return world->server->Answer(role, std::span(&one, 1)).front().ok();
+  };
+  return request;
+}
+
+// The number of a state of which the record is the last one, and the record.
+Target RecordTarget(const std::shared_ptr<SessionWorld>& world) {
+  Target record{
+      .name = absl::StrCat(world->engine.name(), "_record"), .seeds = {}, .parse = nullptr};
+  for (size_t i = 0; i < world->states.size(); ++i) {
+    if (world->states[i].records.empty()) continue;
+    Bytes seed = {static_cast<uint8_t>(i)};
+    Append(seed, world->states[i].records.back());
+    record.seeds.push_back(std::move(seed));
+  }
+  record.parse = [world](BytesView input) {
+    Cursor cursor(input);
+    SessionWorld::Disk disk = world->states[cursor.U8() % world->states.size()];
+    if (disk.records.empty() || cursor.rest().empty()) return false;
+    disk.records.back() = ToBytes(cursor.rest());
+    return world->Parse(std::move(disk));
+  };
+  record.mutations = 300;
+  return record;
+}
+
 void AddSessionTargets(const pir::Engine& engine, std::vector<Target>& targets) {
   const auto world = std::make_shared<SessionWorld>(engine);
   const auto named = [&](absl::string_view what) { return absl::StrCat(engine.name(), "_", what); };
@@ -166,23 +208,7 @@ void AddSessionTargets(const pir::Engine& engine, std::vector<Target>& targets) 
   setup.mutations = 1000;
   targets.push_back(std::move(setup));
 
-  // The role among the engine's, the kind, and the body.
-  Target request{.name = named("request"), .seeds = {}, .parse = nullptr};
-  for (const pir::Request& one : world->requests) {
-    const auto role = std::ranges::find(engine.roles(), one.role) - engine.roles().begin();
-    Bytes seed = {static_cast<uint8_t>(role), static_cast<uint8_t>(one.kind)};
-    Append(seed, one.body);
-    request.seeds.push_back(std::move(seed));
-  }
-  request.parse = [world](BytesView input) {
-    Cursor cursor(input);
-    const auto roles = world->engine.roles();
-    const pir::Role role = roles[cursor.U8() % roles.size()];
-    pir::RequestView one = {.kind = cursor.U8(), .count = 1, .body = {}};
-    one.body = cursor.rest();
-    return world->server->Answer(role, std::span(&one, 1)).front().ok();
-  };
-  targets.push_back(std::move(request));
+  targets.push_back(RequestTarget(world));
 
   Target state{.name = named("state"), .seeds = {}, .parse = nullptr};
   for (const auto& disk : world->states) {
@@ -194,24 +220,10 @@ void AddSessionTargets(const pir::Engine& engine, std::vector<Target>& targets) 
   state.mutations = 300;
   targets.push_back(std::move(state));
 
-  // The number of a state of which the record is the last one, and the record.
-  Target record{.name = named("record"), .seeds = {}, .parse = nullptr};
-  for (size_t i = 0; i < world->states.size(); ++i) {
-    if (world->states[i].records.empty()) continue;
-    Bytes seed = {static_cast<uint8_t>(i)};
-    Append(seed, world->states[i].records.back());
-    record.seeds.push_back(std::move(seed));
-  }
-  record.parse = [world](BytesView input) {
-    Cursor cursor(input);
-    SessionWorld::Disk disk = world->states[cursor.U8() % world->states.size()];
-    if (disk.records.empty() || cursor.rest().empty()) return false;
-    disk.records.back() = ToBytes(cursor.rest());
-    return world->Parse(std::move(disk));
-  };
-  record.mutations = 300;
   // An engine whose hints come in one piece appends nothing.
-  if (!record.seeds.empty()) targets.push_back(std::move(record));
+  if (Target record = RecordTarget(world); !record.seeds.empty()) {
+    targets.push_back(std::move(record));
+  }
 
   Target delta{.name = named("delta"), .seeds = {world->delta->changes}, .parse = nullptr};
   delta.parse = [world](BytesView input) {

@@ -191,21 +191,21 @@ bool ParseStanzas(bool installed, BytesView input) {
   return !packages->empty();
 }
 
-}  // namespace
-
-void AddTableTargets(std::vector<Target>& targets) {
-  const auto hashed = std::make_shared<TableWorld>(false),
-             dense = std::make_shared<TableWorld>(true);
+void AddMapTargets(const TableWorld& hashed, const TableWorld& dense,
+                   std::vector<Target>& targets) {
   targets.push_back({.name = "manifest",
-                     .seeds = {InputOf(wire::PrintText(hashed->manifest())),
-                               InputOf(wire::PrintText(dense->manifest()))},
+                     .seeds = {InputOf(wire::PrintText(hashed.manifest())),
+                               InputOf(wire::PrintText(dense.manifest()))},
                      .parse = [](BytesView input) {
                        wire::Manifest manifest;
                        return wire::ParseText(TextOf(input), "manifest", manifest).ok() &&
                               table::CheckManifest(manifest).ok();
                      }});
   targets.push_back(
-      {.name = "placement", .seeds = {MapInput(*hashed), MapInput(*dense)}, .parse = ParseMap});
+      {.name = "placement", .seeds = {MapInput(hashed), MapInput(dense)}, .parse = ParseMap});
+}
+
+void AddRowTargets(const std::shared_ptr<const TableWorld>& hashed, std::vector<Target>& targets) {
   Target rows{.name = "row", .seeds = {}, .parse = [hashed](BytesView input) {
                 return ParseRow(*hashed, input);
               }};
@@ -235,7 +235,9 @@ void AddTableTargets(std::vector<Target>& targets) {
   any.resize(1 + incomplete->manifest().row_bytes(), 0);
   incomplete_rows.seeds.push_back(any);
   targets.push_back(std::move(incomplete_rows));
+}
 
+void AddListTargets(std::vector<Target>& targets) {
   const auto version = [](uint64_t epoch) {
     return table::RowVersion{.epoch = epoch, .rows_digest = {static_cast<uint8_t>(epoch)}};
   };
@@ -259,6 +261,9 @@ void AddTableTargets(std::vector<Target>& targets) {
          SHOAL_CHECK(std::ranges::equal(parsed->Serialize(), input));
          return true;
        }});
+}
+
+void AddRecordTargets(std::vector<Target>& targets) {
   targets.push_back(
       {.name = "tsv",
        .seeds = {InputOf("one\tfirst\ntwo\\x39\\\\\t\nthree\tlast"),
@@ -274,16 +279,22 @@ void AddTableTargets(std::vector<Target>& targets) {
                            },
                            input);
                      }});
+}
+
+void AddDirectoryTarget(const TableWorld& world, std::vector<Target>& targets) {
   const std::string beside = FileOf({}, "table");
   const std::string directory = beside.substr(0, beside.rfind('/')) + "/of-seed";
   std::filesystem::remove_all(directory);
-  SHOAL_CHECK(hashed->table.Save(directory).ok());
+  SHOAL_CHECK(world.table.Save(directory).ok());
   const absl::StatusOr<std::string> text = ReadFile(table::ManifestPath(directory));
   SHOAL_CHECK(text.ok());
   targets.push_back({.name = "table_directory",
                      .seeds = {InputOf(*text)},
                      .parse = [directory](BytesView input) { return ParseTable(directory, input); },
                      .mutations = 500});
+}
+
+void AddPackageTargets(std::vector<Target>& targets) {
   targets.push_back(
       {.name = "packages",
        .seeds = {InputOf("Package: bash\nVersion: 5.2.15-2+b7\nArchitecture: amd64\n"
@@ -297,6 +308,18 @@ void AddTableTargets(std::vector<Target>& targets) {
                          "Package: gone\nStatus: deinstall ok config-files\n"
                          "Architecture: all\nVersion: 1\n")},
        .parse = [](BytesView input) { return ParseStanzas(true, input); }});
+}
+
+}  // namespace
+
+void AddTableTargets(std::vector<Target>& targets) {
+  const auto hashed = std::make_shared<const TableWorld>(false);
+  AddMapTargets(*hashed, TableWorld(true), targets);
+  AddRowTargets(hashed, targets);
+  AddListTargets(targets);
+  AddRecordTargets(targets);
+  AddDirectoryTarget(*hashed, targets);
+  AddPackageTargets(targets);
 }
 
 }  // namespace shoal::fuzz

@@ -123,17 +123,15 @@ class Server::State::Session : public Listener::Session {
   // Takes room for `bytes` more of the request that is coming in, or of its answer.
   bool Claim(uint64_t bytes) { return place_.Claim(bytes, room_); }
 
-  asio::awaitable<bool> ServeOne() {
-    stream_.Shrink();
+  // Nothing if the connection has ended, or ends with a refusal.
+  asio::awaitable<std::optional<wire::FrameHeader>> ReadHeader() {
     Deadline(place_.welcome() ? options().idle_timeout : options().header_timeout);
     wire::FrameHeaderBytes header_bytes;
-    if (!co_await Read(MutableBytes(header_bytes).first(1))) co_return false;
+    if (!co_await Read(MutableBytes(header_bytes).first(1))) co_return std::nullopt;
     if (place_.welcome()) Deadline(options().header_timeout);
-    if (!co_await Read(MutableBytes(header_bytes).subspan(1))) co_return false;
-    wire::Frame request;
-    absl::Status refused;
+    if (!co_await Read(MutableBytes(header_bytes).subspan(1))) co_return std::nullopt;
     const auto header = wire::ParseFrameHeader(header_bytes);
-    refused = header.status();
+    absl::Status refused = header.status();
     if (header.ok()) {
       const auto limits = options().limits(header->type);
       refused = limits.ok() ? wire::CheckLimits(*header, *limits) : limits.status();
@@ -142,8 +140,16 @@ class Server::State::Session : public Listener::Session {
     if (!refused.ok()) {
       // The connection ends here, as nobody reads the rest of the frame.
       co_await Refuse(refused, &header_bytes);
-      co_return false;
+      co_return std::nullopt;
     }
+    co_return *header;
+  }
+
+  asio::awaitable<bool> ServeOne() {
+    stream_.Shrink();
+    const std::optional<wire::FrameHeader> header = co_await ReadHeader();
+    if (!header.has_value()) co_return false;
+    wire::Frame request;
     request.type = header->type;
     room_ = options().in_reserve && options().in_reserve(header->type) ? Places::Room::kReserve
                                                                        : Places::Room::kGeneral;

@@ -96,6 +96,31 @@ EngineCosts ChainAsEngine(const Plan& plan) {
   return chain;
 }
 
+// The engine's costs with the rows that are best for it, which are `chosen`: none, if it is refused
+// with all.
+absl::StatusOr<EngineCosts> ChooseRowsOf(const pir::Engine& engine, const Workload& w,
+                                         uint32_t row_bytes, const UnitCosts& unit,
+                                         const EngineOptions& options,
+                                         std::optional<Layout>& chosen) {
+  std::vector<uint32_t> sizes = RowSizes(w);
+  if (row_bytes != 0) sizes = {row_bytes};
+  EngineCosts best;
+  for (const uint32_t size : sizes) {
+    SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, size));
+    EngineCosts costs = PredictEngine(w, engine, layout, unit, options);
+    if (!costs.refused().empty()) {
+      // The narrowest rows say best what would have to change.
+      if (best.engine().empty()) best = std::move(costs);
+      continue;
+    }
+    if (!chosen || costs.price_per_million_queries() < best.price_per_million_queries()) {
+      best = std::move(costs);
+      chosen = layout;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 double FirstThatHolds(const std::function<std::optional<bool>(double)>& chain_is_better) {
@@ -192,31 +217,17 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
     return *std::move(moved);
   };
   for (const pir::Engine* engine : engines) {
-    std::vector<uint32_t> sizes = RowSizes(w);
-    if (row_bytes != 0) sizes = {row_bytes};
-    std::optional<Layout> best_layout;
-    EngineCosts best;
-    for (const uint32_t size : sizes) {
-      SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, size));
-      EngineCosts costs = PredictEngine(w, *engine, layout, unit, options);
-      if (!costs.refused().empty()) {
-        // The narrowest rows say best what would have to change.
-        if (best.engine().empty()) best = std::move(costs);
-        continue;
-      }
-      if (!best_layout || costs.price_per_million_queries() < best.price_per_million_queries()) {
-        best = std::move(costs);
-        best_layout = layout;
-      }
-    }
-    if (best_layout) {
+    std::optional<Layout> layout;
+    SHOAL_ASSIGN_OR_RETURN(EngineCosts best,
+                           ChooseRowsOf(*engine, w, row_bytes, unit, options, layout));
+    if (layout) {
       const auto first_that = [&](const auto& better) {
         return FirstThatHolds([&](double queries) -> std::optional<bool> {
           const std::optional<Plan> chain = chain_of(queries);
           if (!chain) return std::nullopt;
           Workload other = w;
           other.queries = static_cast<uint64_t>(queries);
-          return better(*chain, PredictEngine(other, *engine, *best_layout, unit, options));
+          return better(*chain, PredictEngine(other, *engine, *layout, unit, options));
         });
       };
       const auto records = static_cast<double>(w.records);

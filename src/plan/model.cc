@@ -137,142 +137,210 @@ Sent PredictSent(uint32_t machines, double in, double own, bool backend, double 
   return sent;
 }
 
-Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& unit, double noise,
-                   uint32_t j) {
-  const bool backend = j == w.parties;
-  const uint32_t machines = w.MachinesOf(j);
-  // Of one machine, up to the end of this function.
-  const double in = (static_cast<double>(w.queries) + (j - 1) * noise) / machines;
-  const double own = backend ? 0 : noise / machines;
-  const double out = backend ? 0 : in + own;
-  const uint32_t hops = w.parties - j;
-  const double onion = InBytes(w.parties, j);
-  const auto inner = static_cast<double>(onion::OnionBytes(hops));
-  // The costs of an answer are measured by its length without its tag. With it, an answer lies and
-  // moves.
-  const double answer = layout.answer_bytes();
-  const auto tagged = static_cast<double>(round::FetchedBytes(layout.answer_bytes()));
-  const double ns = 1e-9;
+// What one machine of a party has in a round.
+struct PartyShape {
+  uint32_t party;
+  bool backend;
+  uint32_t machines;
+  double in, own, out;  // positions; of its own noise
+  uint32_t hops;
+  double onion, inner;  // bytes
+  // Bytes. The costs of an answer are measured by its length without its tag. With it, an answer
+  // lies and moves.
+  double answer, tagged;
   // The share of positions whose places are another machine's, and of the onions and noise.
-  const double moved = 1 - 1.0 / machines;
-  const Sent sent = PredictSent(machines, in, own, backend, inner, tagged);
-  // What is sent is also received.
-  const double sent_offline_ns = 2 * sent.offline * unit.inside_byte_ns();
-  const double sent_online_ns = 2 * sent.online * unit.inside_byte_ns();
+  double moved;
+  Sent sent;
   // Lists come in parts if either of two neighbours has several machines.
-  const bool joins_onions = j > 1 && machines * w.MachinesOf(j - 1) > 1;
-  const bool joins_answers = !backend && machines * w.MachinesOf(j + 1) > 1;
-  const double joined_onions = joins_onions ? in * onion : 0;
+  bool joins_answers;
+  double joined_onions, joined_answers;  // bytes
+};
+PartyShape ShapeOf(const Workload& w, const Layout& layout, double noise, uint32_t j) {
+  PartyShape s = {};
+  s.party = j;
+  s.backend = j == w.parties;
+  s.machines = w.MachinesOf(j);
+  s.in = (static_cast<double>(w.queries) + (j - 1) * noise) / s.machines;
+  s.own = s.backend ? 0 : noise / s.machines;
+  s.out = s.backend ? 0 : s.in + s.own;
+  s.hops = w.parties - j;
+  s.onion = InBytes(w.parties, j);
+  s.inner = static_cast<double>(onion::OnionBytes(s.hops));
+  s.answer = layout.answer_bytes();
+  s.tagged = static_cast<double>(round::FetchedBytes(layout.answer_bytes()));
+  s.moved = 1 - 1.0 / s.machines;
+  s.sent = PredictSent(s.machines, s.in, s.own, s.backend, s.inner, s.tagged);
+  const bool joins_onions = j > 1 && s.machines * w.MachinesOf(j - 1) > 1;
+  s.joins_answers = !s.backend && s.machines * w.MachinesOf(j + 1) > 1;
+  s.joined_onions = joins_onions ? s.in * s.onion : 0;
   // Several machines take answers as they come, but have room for them all.
-  const double joined_answers = joins_answers ? out * tagged : 0;
-  const double answers_in_order = machines == 1 ? joined_answers : 0;
+  s.joined_answers = s.joins_answers ? s.out * s.tagged : 0;
+  return s;
+}
 
-  Party party;
-  party.set_party(j);
-  party.set_machines(machines);
-  party.set_positions_in(in * machines);
-  party.set_noise_queries(own * machines);
-  party.set_sent_offline_bytes(sent.offline);
-  party.set_sent_online_bytes(sent.online);
-  party.set_padding_bytes(
-      std::max(0.0, sent.offline + sent.online - sent.mean_offline - sent.mean_online));
-
-  const double seals = SealNs(unit, hops);
-  // Counts large arrays as touched for the first time, although a process's later rounds touch
-  // fewer new pages. Answers reuse the memory of the offline stage's lists.
-  const double fresh = unit.fresh_byte_ns();
-  // Each machine draws the noise of all, and seals its share.
-  party.set_noise_cpu_s(ns * (own * (seals + inner * fresh) + own * machines * unit.noise_ns()));
-
-  const double open = (j == 1 ? unit.slot_ns() : unit.open_ns()) + onion * unit.open_byte_ns();
-  const double place = backend ? in * At(unit.backend_place(), in)
-                               : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
-  // The stages' own rule decides what is in memory, for a party whose memory holds only this
-  // round's noise. A list in a file passes through as many bytes of the system's memory.
-  const double pads = in * static_cast<double>(sharing::PadBytes(layout.answer_bytes()));
-  const server::RoundSize size = {.positions = Whole(in),
-                                  .noise = Whole(own),
-                                  .inner_bytes = static_cast<size_t>(inner),
-                                  .answer_bytes = layout.answer_bytes(),
-                                  .others = backend ? 0 : Whole(moved * in)};
-  const double noise_bytes = own * inner;
+// Where a machine's lists are, and how many bytes of them pass through the system's memory: of a
+// list in a file as many as of one in memory.
+struct PartyLists {
+  server::RoundSize size;
+  server::RoundMemory memory;
+  double noise, opened, ordered, returned;
+  // The frontend keeps answers for its clients where they lie in memory, and copies others.
+  double copied;
+  double pads, forward;
+  // What is made ahead of time.
+  bool masks_ready, forward_ready;
+};
+// The stages' own rule decides what is in memory, for a party whose memory holds only this round's
+// noise.
+PartyLists ListsOf(const Workload& w, const Layout& layout, const PartyShape& s) {
+  PartyLists lists = {};
+  lists.size = {.positions = Whole(s.in),
+                .noise = Whole(s.own),
+                .inner_bytes = static_cast<size_t>(s.inner),
+                .answer_bytes = layout.answer_bytes(),
+                .others = s.backend ? 0 : Whole(s.moved * s.in)};
+  lists.noise = s.own * s.inner;
   const double free =
-      w.spool_memory_bytes - (noise_bytes <= w.spool_memory_bytes ? noise_bytes : 0);
-  const server::RoundMemory memory = server::DivideMemory(size, Whole(free));
+      w.spool_memory_bytes - (lists.noise <= w.spool_memory_bytes ? lists.noise : 0);
+  lists.memory = server::DivideMemory(lists.size, Whole(free));
   const auto passed = [](const server::ListMemory& list) {
     return static_cast<double>(std::max(list.bytes, list.memory));
   };
-  const double opened = passed(memory.opened), ordered = passed(memory.ordered);
-  const double returned = passed(memory.returned);
-  // The frontend keeps answers for its clients where they lie in memory, and copies others.
-  const double copied = j == 1 && memory.returned.memory == 0 ? in * tagged : 0;
-  const bool ready = memory.pads.memory > 0, forward_ready = memory.forward.memory > 0;
-  Spares spares({noise_bytes, opened, ordered});
-  const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
-  party.set_masks_ready(ready);
-  const double forward_bytes = out * (server::kForwardPositionBytes + kForwardMessageBytes);
-  const double offline_pages = in * kOfflineArrayBytes + opened + ordered + (ready ? pads : 0) +
-                               (forward_ready ? forward_bytes : 0);
+  lists.opened = passed(lists.memory.opened);
+  lists.ordered = passed(lists.memory.ordered);
+  lists.returned = passed(lists.memory.returned);
+  lists.copied = s.party == 1 && lists.memory.returned.memory == 0 ? s.in * s.tagged : 0;
+  lists.masks_ready = lists.memory.pads.memory > 0;
+  lists.forward_ready = lists.memory.forward.memory > 0;
+  lists.pads = s.in * static_cast<double>(sharing::PadBytes(layout.answer_bytes()));
+  lists.forward = s.out * (server::kForwardPositionBytes + kForwardMessageBytes);
+  return lists;
+}
+
+double MaskNs(const PartyShape& s, const UnitCosts& unit) {
+  return s.in * (At(unit.mask(), s.in) + s.answer * At(unit.mask_byte(), s.in));
+}
+
+constexpr double kNs = 1e-9;  // seconds
+
+// Before the round, and its offline stage. Counts large arrays as touched for the first time,
+// although a process's later rounds touch fewer new pages.
+void FillOffline(const PartyShape& s, const PartyLists& lists, const UnitCosts& unit,
+                 Party& party) {
+  const double fresh = unit.fresh_byte_ns();
+  // Each machine draws the noise of all, and seals its share.
+  party.set_noise_cpu_s(kNs * (s.own * (SealNs(unit, s.hops) + s.inner * fresh) +
+                               s.own * s.machines * unit.noise_ns()));
+  const double open =
+      (s.party == 1 ? unit.slot_ns() : unit.open_ns()) + s.onion * unit.open_byte_ns();
+  const double place =
+      s.backend ? s.in * At(unit.backend_place(), s.in)
+                : s.out * (At(unit.place(), s.out) + s.inner * At(unit.move_byte(), s.out));
+  const double pages = s.in * kOfflineArrayBytes + lists.opened + lists.ordered +
+                       (lists.masks_ready ? lists.pads : 0) +
+                       (lists.forward_ready ? lists.forward : 0);
+  // What is sent is also received.
+  const double sent_ns = 2 * s.sent.offline * unit.inside_byte_ns();
   // At several machines a position's fingerprint is compared once more, and an onion that moves is
   // copied once more.
-  const double shared = machines == 1
+  const double shared = s.machines == 1
                             ? 0
-                            : in * At(unit.backend_place(), in) +
-                                  moved * out * inner * At(unit.move_byte(), out) + sent_offline_ns;
-  party.set_offline_cpu_s(ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh +
-                                shared + joined_onions * unit.join_byte_ns()));
+                            : s.in * At(unit.backend_place(), s.in) +
+                                  s.moved * s.out * s.inner * At(unit.move_byte(), s.out) + sent_ns;
+  party.set_offline_cpu_s(kNs * (s.in * open + place + (lists.masks_ready ? MaskNs(s, unit) : 0) +
+                                 pages * fresh + shared + s.joined_onions * unit.join_byte_ns()));
+}
 
-  const double query_bytes = QueryBatchBytes(in) + (backend ? 0 : QueryBatchBytes(out));
-  if (backend) {
-    party.set_online_cpu_s(ns * (in * (At(unit.answer(), in) + answer * At(unit.answer_byte(), in) +
-                                       unit.far_row_ns() * Far(layout.rows() * answer)) +
-                                 (ready ? 0 : mask)));
-  } else {
-    // A query that moves is put to its place as one of noise is, and its answer is taken like one
-    // to noise before it is sent to the machine that returns it. That machine puts it, too, and
-    // does not digest it as one that came from the next party.
-    const double elsewhere = moved * in;
-    const double again = tagged * std::max(0.0, At(unit.drop_byte(), own) - unit.digest_byte_ns());
-    const double parts = joins_answers ? out * unit.part_query_ns() : 0;
-    const double tallies = sent_online_ns * kRouteBytes / (kRouteBytes + tagged);
-    party.set_online_cpu_s(ns * (in * At(unit.forward(), in) +
-                                 (own + elsewhere) * At(unit.forward_noise(), own) + tallies +
-                                 parts + (forward_ready ? 0 : forward_bytes * fresh)));
-    party.set_answers_cpu_s(ns *
-                            (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
-                             own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
-                             elsewhere * (At(unit.drop(), own) + again) + sent_online_ns - tallies +
-                             answers_in_order * unit.join_byte_ns() + (ready ? 0 : mask) +
-                             spares.Fresh(returned) * fresh));
-    // No stage's report counts this.
-    party.set_keep_seconds(ns * spares.Fresh(copied) * fresh);
-  }
+// The online stage of the last party.
+void FillAnswers(const Layout& layout, const PartyShape& s, const PartyLists& lists,
+                 const UnitCosts& unit, Party& party) {
+  party.set_online_cpu_s(
+      kNs * (s.in * (At(unit.answer(), s.in) + s.answer * At(unit.answer_byte(), s.in) +
+                     unit.far_row_ns() * Far(layout.rows() * s.answer)) +
+             (lists.masks_ready ? 0 : MaskNs(s, unit))));
+}
 
-  const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * tagged;
-  party.set_links_cpu_s(ns * link_bytes * unit.link_byte_ns());
+// The online stage of another one, and the way back.
+void FillOnline(const PartyShape& s, const PartyLists& lists, const UnitCosts& unit, Party& party) {
+  const double fresh = unit.fresh_byte_ns();
+  // A query that moves is put to its place as one of noise is, and its answer is taken like one to
+  // noise before it is sent to the machine that returns it. That machine puts it, too, and does not
+  // digest it as one that came from the next party.
+  const double elsewhere = s.moved * s.in;
+  const double again =
+      s.tagged * std::max(0.0, At(unit.drop_byte(), s.own) - unit.digest_byte_ns());
+  const double parts = s.joins_answers ? s.out * unit.part_query_ns() : 0;
+  const double sent_ns = 2 * s.sent.online * unit.inside_byte_ns();
+  const double tallies = sent_ns * kRouteBytes / (kRouteBytes + s.tagged);
+  party.set_online_cpu_s(kNs * (s.in * At(unit.forward(), s.in) +
+                                (s.own + elsewhere) * At(unit.forward_noise(), s.own) + tallies +
+                                parts + (lists.forward_ready ? 0 : lists.forward * fresh)));
+  // Answers reuse the memory of the offline stage's lists.
+  Spares spares({lists.noise, lists.opened, lists.ordered});
+  const double in_order = s.machines == 1 ? s.joined_answers : 0;
+  party.set_answers_cpu_s(
+      kNs * (s.in * (At(unit.back(), s.in) + s.answer * At(unit.back_byte(), s.in)) +
+             s.own * (At(unit.drop(), s.own) + s.answer * At(unit.drop_byte(), s.own)) +
+             elsewhere * (At(unit.drop(), s.own) + again) + sent_ns - tallies +
+             in_order * unit.join_byte_ns() + (lists.masks_ready ? 0 : MaskNs(s, unit)) +
+             spares.Fresh(lists.returned) * fresh));
+  // No stage's report counts this.
+  party.set_keep_seconds(kNs * spares.Fresh(lists.copied) * fresh);
+}
 
-  const double ahead = (ready ? pads : 0) + (forward_ready ? forward_bytes : 0);
-  const double rest = static_cast<double>(server::RestArrayBytes(size)) + ahead;
+void FillMemory(const Layout& layout, const PartyShape& s, const PartyLists& lists, Party& party) {
+  const double ahead =
+      (lists.masks_ready ? lists.pads : 0) + (lists.forward_ready ? lists.forward : 0);
+  const double rest = static_cast<double>(server::RestArrayBytes(lists.size)) + ahead;
+  const double kept = s.own * (s.inner + 4);  // noise
   // The larger of the offline stage's lists with the noise, and the answers. The backend makes its
   // answers as they are sent.
-  const double lists = std::max(opened + ordered + own * (inner + 4) + joined_onions,
-                                returned + copied + joined_answers);
-  const double peak = static_cast<double>(server::PeakArrayBytes(size, memory)) + ahead + lists;
-  const double table = backend ? layout.rows() * answer : 0;
-  party.set_rest_memory_bytes(rest + own * (inner + 4));
+  const double most = std::max(lists.opened + lists.ordered + kept + s.joined_onions,
+                               lists.returned + lists.copied + s.joined_answers);
+  const double peak =
+      static_cast<double>(server::PeakArrayBytes(lists.size, lists.memory)) + ahead + most;
+  const double table = s.backend ? layout.rows() * s.answer : 0;
+  party.set_rest_memory_bytes(rest + kept);
   party.set_peak_memory_bytes(peak + table);
+}
+
+Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& unit, double noise,
+                   uint32_t j) {
+  const PartyShape s = ShapeOf(w, layout, noise, j);
+  const PartyLists lists = ListsOf(w, layout, s);
+  Party party;
+  party.set_party(j);
+  party.set_machines(s.machines);
+  party.set_positions_in(s.in * s.machines);
+  party.set_noise_queries(s.own * s.machines);
+  party.set_sent_offline_bytes(s.sent.offline);
+  party.set_sent_online_bytes(s.sent.online);
+  party.set_padding_bytes(
+      std::max(0.0, s.sent.offline + s.sent.online - s.sent.mean_offline - s.sent.mean_online));
+  party.set_masks_ready(lists.masks_ready);
+  FillOffline(s, lists, unit, party);
+  if (s.backend) {
+    FillAnswers(layout, s, lists, unit, party);
+  } else {
+    FillOnline(s, lists, unit, party);
+  }
+  const double query_bytes = QueryBatchBytes(s.in) + (s.backend ? 0 : QueryBatchBytes(s.out));
+  const double link_bytes =
+      s.in * s.onion + s.out * s.inner + query_bytes + (s.in + s.out) * s.tagged;
+  party.set_links_cpu_s(kNs * link_bytes * unit.link_byte_ns());
+  FillMemory(layout, s, lists, party);
 
   party.set_noise_seconds(Wall(party.noise_cpu_s(), unit.noise_serial(), w.cores));
   party.set_offline_seconds(Wall(party.offline_cpu_s(), unit.offline_serial(), w.cores));
   party.set_online_seconds(
-      Wall(party.online_cpu_s(), backend ? unit.answer_serial() : unit.online_serial(), w.cores));
+      Wall(party.online_cpu_s(), s.backend ? unit.answer_serial() : unit.online_serial(), w.cores));
   party.set_answers_seconds(Wall(party.answers_cpu_s(), unit.back_serial(), w.cores));
   // Machines work at the same time.
-  party.set_noise_cpu_s(machines * party.noise_cpu_s());
-  party.set_offline_cpu_s(machines * party.offline_cpu_s());
-  party.set_online_cpu_s(machines * party.online_cpu_s());
-  party.set_answers_cpu_s(machines * party.answers_cpu_s());
-  party.set_links_cpu_s(machines * party.links_cpu_s());
+  party.set_noise_cpu_s(s.machines * party.noise_cpu_s());
+  party.set_offline_cpu_s(s.machines * party.offline_cpu_s());
+  party.set_online_cpu_s(s.machines * party.online_cpu_s());
+  party.set_answers_cpu_s(s.machines * party.answers_cpu_s());
+  party.set_links_cpu_s(s.machines * party.links_cpu_s());
   return party;
 }
 
@@ -537,6 +605,19 @@ absl::StatusOr<Layout> LayOutWithRoom(const Workload& w, uint32_t row_bytes, uin
   return out;
 }
 
+void FillNoise(const noise::Choice& noise, Noise& n) {
+  const noise::Parameters& p = noise.parameters;
+  n.set_mechanism(std::string(noise::MechanismName(p.mechanism)));
+  n.set_epsilon(p.epsilon);
+  n.set_delta(p.delta);
+  n.set_phi(p.phi);
+  n.set_mode(p.mode);
+  n.set_left_scale(p.left_scale);
+  n.set_right_scale(p.right_scale);
+  n.set_mean_per_row(noise.mean);
+  n.set_true_delta(noise.delta);
+}
+
 }  // namespace
 
 Workload Workload::WithoutTerm() const {
@@ -722,17 +803,7 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
   plan.set_price_core_hour(w.price_core_hour);
   plan.set_price_gb(w.price_gb);
   *plan.mutable_table() = layout;
-  Noise& n = *plan.mutable_noise();
-  const noise::Parameters& p = noise.parameters;
-  n.set_mechanism(std::string(noise::MechanismName(p.mechanism)));
-  n.set_epsilon(p.epsilon);
-  n.set_delta(p.delta);
-  n.set_phi(p.phi);
-  n.set_mode(p.mode);
-  n.set_left_scale(p.left_scale);
-  n.set_right_scale(p.right_scale);
-  n.set_mean_per_row(noise.mean);
-  n.set_true_delta(noise.delta);
+  FillNoise(noise, *plan.mutable_noise());
   plan.set_noise_queries_per_party(own);
   plan.set_noise_queries_per_round(own * (w.parties - 1));
 

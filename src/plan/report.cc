@@ -160,6 +160,39 @@ std::string TermAdvice(const Plan& plan) {
   return "";
 }
 
+// What 30 days of a device's list reveal.
+std::string RevealedBy(const Way& way) {
+  if (way.month_submissions() > 0) {
+    return way.month_epsilon() > 0
+               ? absl::StrFormat("epsilon %.3g, delta %.3g (%s time%s)", way.month_epsilon(),
+                                 way.month_delta(), Whole(way.month_submissions()),
+                                 way.month_submissions() == 1 ? "" : "s")
+               : absl::StrFormat("no epsilon holds (%s times)", Whole(way.month_submissions()));
+  }
+  return way.way() == "differences" || way.way() == "table" ? "nothing"
+                                                            : "nothing while the scheme holds";
+}
+
+void PrintWays(const Plan& plan, std::ostream& out) {
+  out << absl::StrFormat(
+      "\nwhat the list costs a device at each epoch, on average over a term, with the lists of "
+      "changed rows (%s)\n",
+      BytesOf(plan.table().list_bytes()));
+  out << absl::StrFormat("  %-24s %9s %12s %12s %13s %14s  %s\n", "way", "row bytes", "its traffic",
+                         "once before", "processor ms", "price/million", "30 days reveal");
+  for (const Way& way : plan.term().way()) {
+    if (!way.refused().empty()) {
+      out << absl::StrFormat("  %-24s refused: %s\n", NameOf(way), way.refused());
+      continue;
+    }
+    out << absl::StrFormat("  %-24s %9s %12s %12s %13.3g %14.4g  %s\n", NameOf(way),
+                           way.row_bytes() == 0 ? "-" : Whole(way.row_bytes()),
+                           BytesOf(way.client_bytes()),
+                           way.first_bytes() == 0 ? "-" : BytesOf(way.first_bytes()),
+                           1e3 * way.server_seconds(), 1e6 * way.price(), RevealedBy(way));
+  }
+}
+
 void PrintTerm(const Plan& plan, std::ostream& out) {
   if (!plan.has_term()) return;
   const Term& term = plan.term();
@@ -193,33 +226,7 @@ void PrintTerm(const Plan& plan, std::ostream& out) {
       BytesOf(term.changed_record_bytes()), BytesOf(term.gone_record_bytes()),
       BytesOf(term.difference_bytes() * plan.rounds_per_day()), plan.rounds_per_day(),
       BytesOf(term.table_bytes()));
-  out << absl::StrFormat(
-      "\nwhat the list costs a device at each epoch, on average over a term, with the lists of "
-      "changed rows (%s)\n",
-      BytesOf(plan.table().list_bytes()));
-  out << absl::StrFormat("  %-24s %9s %12s %12s %13s %14s  %s\n", "way", "row bytes", "its traffic",
-                         "once before", "processor ms", "price/million", "30 days reveal");
-  for (const Way& way : term.way()) {
-    if (!way.refused().empty()) {
-      out << absl::StrFormat("  %-24s refused: %s\n", NameOf(way), way.refused());
-      continue;
-    }
-    std::string reveal = way.way() == "differences" || way.way() == "table"
-                             ? "nothing"
-                             : "nothing while the scheme holds";
-    if (way.month_submissions() > 0) {
-      reveal = way.month_epsilon() > 0
-                   ? absl::StrFormat("epsilon %.3g, delta %.3g (%s time%s)", way.month_epsilon(),
-                                     way.month_delta(), Whole(way.month_submissions()),
-                                     way.month_submissions() == 1 ? "" : "s")
-                   : absl::StrFormat("no epsilon holds (%s times)", Whole(way.month_submissions()));
-    }
-    out << absl::StrFormat("  %-24s %9s %12s %12s %13.3g %14.4g  %s\n", NameOf(way),
-                           way.row_bytes() == 0 ? "-" : Whole(way.row_bytes()),
-                           BytesOf(way.client_bytes()),
-                           way.first_bytes() == 0 ? "-" : BytesOf(way.first_bytes()),
-                           1e3 * way.server_seconds(), 1e6 * way.price(), reveal);
-  }
+  PrintWays(plan, out);
   if (term.beats_differences_from_queries() > 0) {
     out << absl::StrFormat(
         "  from %s queries a round (%s devices) a term is cheaper than what changed\n",
@@ -237,32 +244,7 @@ void PrintTerm(const Plan& plan, std::ostream& out) {
       << "\n";
 }
 
-}  // namespace
-
-std::string DownloadAdvice(const Plan& plan) {
-  if (plan.has_term()) return TermAdvice(plan);
-  const Download& download = plan.download();
-  const double phi = plan.noise().phi();
-  if (phi > download.break_even_lookups()) {
-    return absl::StrFormat(
-        "Downloading the table is the better idea: a client that asks %s queries in a round moves "
-        "more bytes than the whole table has, %s, and a download hides everything.",
-        Whole(phi), BytesOf(download.client_bytes()));
-  }
-  if (download.break_even_queries() == 0 || plan.queries() < download.break_even_queries()) {
-    return absl::StrFormat(
-        "Downloading the table is the better idea at these prices: a download of %s costs a client "
-        "less than a query in a round of %s%s, and hides everything.",
-        BytesOf(download.client_bytes()), Whole(plan.queries()),
-        download.break_even_queries() == 0
-            ? ""
-            : absl::StrFormat(" (from %s queries a round on it costs more)",
-                              Whole(download.break_even_queries())));
-  }
-  return "";
-}
-
-void PrintPlan(const Plan& plan, std::ostream& out) {
+void PrintTable(const Plan& plan, std::ostream& out) {
   const Noise& noise = plan.noise();
   const Layout& table = plan.table();
   out << "unit costs: " << plan.costs().machine() << "\n";
@@ -281,7 +263,9 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   out << absl::StrFormat("           %.2f a row and party; %s a party, %s a round of %s queries\n",
                          noise.mean_per_row(), Whole(plan.noise_queries_per_party()),
                          Whole(plan.noise_queries_per_round()), Whole(plan.queries()));
+}
 
+void PrintStages(const Plan& plan, std::ostream& out) {
   out << "\nprocessor seconds a round, stage by stage as `shoal status` reports them\n";
   out << absl::StrFormat("  %5s %12s %12s %9s %9s %9s %9s %9s %11s %11s %11s\n", "party",
                          "positions", "own noise", "noise", "offline", "online", "answers", "links",
@@ -310,8 +294,9 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
       "is made), online\nstage %.3g s\n",
       plan.chain_times().offline_seconds(), plan.chain_times().offline_beside_noise_seconds(),
       plan.chain_times().online_seconds());
+}
 
-  PrintMachines(plan, out);
+void PrintTraffic(const Plan& plan, std::ostream& out) {
   out << "\ntraffic a round\n";
   out << absl::StrFormat("  %-22s %12s %12s %12s\n", "hop", "onions", "queries", "answers");
   for (const Hop& hop : plan.hop()) {
@@ -324,7 +309,9 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   out << absl::StrFormat("  %-22s %12s %12s %12s\n", "a client, a query",
                          BytesOf(plan.client().onion_bytes()), BytesOf(plan.client().query_bytes()),
                          BytesOf(plan.client().answer_bytes()));
+}
 
+void PrintCost(const Plan& plan, std::ostream& out) {
   out << absl::StrFormat("\ncost (%g a core hour, %g a GB on every hop)\n", plan.price_core_hour(),
                          plan.price_gb());
   const auto cost = [&](const char* name, const Cost& c) {
@@ -337,8 +324,9 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   out << absl::StrFormat("  the busiest party computes for %.3g %% of the day%s\n",
                          100 * plan.busiest_party_load(),
                          plan.busiest_party_load() > 1 ? ": TOO MUCH for its cores" : "");
+}
 
-  PrintTerm(plan, out);
+void PrintDownload(const Plan& plan, std::ostream& out) {
   const Download& download = plan.download();
   out << absl::StrFormat(
       "\nwithout any engine every client downloads all records, %s once a version\n",
@@ -361,6 +349,41 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   } else {
     out << "  " << advice << "\n";
   }
+}
+
+}  // namespace
+
+std::string DownloadAdvice(const Plan& plan) {
+  if (plan.has_term()) return TermAdvice(plan);
+  const Download& download = plan.download();
+  const double phi = plan.noise().phi();
+  if (phi > download.break_even_lookups()) {
+    return absl::StrFormat(
+        "Downloading the table is the better idea: a client that asks %s queries in a round moves "
+        "more bytes than the whole table has, %s, and a download hides everything.",
+        Whole(phi), BytesOf(download.client_bytes()));
+  }
+  if (download.break_even_queries() == 0 || plan.queries() < download.break_even_queries()) {
+    return absl::StrFormat(
+        "Downloading the table is the better idea at these prices: a download of %s costs a client "
+        "less than a query in a round of %s%s, and hides everything.",
+        BytesOf(download.client_bytes()), Whole(plan.queries()),
+        download.break_even_queries() == 0
+            ? ""
+            : absl::StrFormat(" (from %s queries a round on it costs more)",
+                              Whole(download.break_even_queries())));
+  }
+  return "";
+}
+
+void PrintPlan(const Plan& plan, std::ostream& out) {
+  PrintTable(plan, out);
+  PrintStages(plan, out);
+  PrintMachines(plan, out);
+  PrintTraffic(plan, out);
+  PrintCost(plan, out);
+  PrintTerm(plan, out);
+  PrintDownload(plan, out);
   PrintEngines(plan, out);
 
   out << "\nif the row size moves (* is the plan)"

@@ -201,14 +201,8 @@ absl::Status RunAudit(const Connector& connect, const cli::Values& values, cli::
   return OutcomeOf(counts, values.count("partial") > 0);
 }
 
-}  // namespace
-
-cli::Command Audit(Connector connect) {
-  return {
-      .name = "audit",
-      .summary = "learn which packages have known vulnerabilities, by private lookups",
-      .help =
-          R"(Reads what is installed or locked, looks every package up in one batch in a table made
+constexpr char kAuditHelp[] =
+    R"(Reads what is installed or locked, looks every package up in one batch in a table made
 by `shoal table build --osv`, and prints what has known vulnerabilities. Inputs are files
 and directories:
   requirements.txt, poetry.lock, METADATA of an installed Python package
@@ -245,34 +239,42 @@ The lookup is that of `shoal query`, through the chain or with --engine through 
 engine, and so is what it protects: the list is hidden as far as what is printed about
 privacy says, and its length but for the padding (pad_to of the configuration; with
 --engine, --pad). That an audit takes place can be seen.
-)",
-      .examples = R"(  shoal audit --config client.textproto .
+)";
+
+constexpr char kAuditExamples[] = R"(  shoal audit --config client.textproto .
   shoal audit --config client.textproto --recursive .
   shoal audit --config client.textproto package-lock.json services/api/poetry.lock
   shoal audit --config client.textproto --installed --over-rounds
   shoal audit --config client.textproto --engine simplepir --format sarif --out a.sarif .
-)",
-      .options =
-          [](cli::Options& options) {
-            AddConfigOption(options);
-            options.add_options()("input", cli::Files(),
-                                  "a file or a directory; --input may be left out");
-            options.add_options()("installed", "this machine's Debian packages");
-            options.add_options()("distribution", cli::Text(),
-                                  "of Debian packages whose file does not name it, as in OSV "
-                                  "records: Debian:12 (default for a status file of dpkg: this "
-                                  "machine's; packages of an SBOM have none)");
-            options.add_options()("recursive", "read the directories below a directory, too");
-            options.add_options()("partial",
-                                  "accept packages that are unclear or could not be checked");
-            options.add_options()("format", cli::Text(), "tsv (default), json or sarif");
-            AddOutOption(options);
-            AddSourceOptions(options, kDefaultAuditPad);
-            options.add_options()("quiet", "print only errors on standard error");
-          },
+)";
+
+void AddAuditOptions(cli::Options& options) {
+  AddConfigOption(options);
+  options.add_options()("input", cli::Files(), "a file or a directory; --input may be left out");
+  options.add_options()("installed", "this machine's Debian packages");
+  options.add_options()("distribution", cli::Text(),
+                        "of Debian packages whose file does not name it, as in OSV "
+                        "records: Debian:12 (default for a status file of dpkg: this "
+                        "machine's; packages of an SBOM have none)");
+  options.add_options()("recursive", "read the directories below a directory, too");
+  options.add_options()("partial", "accept packages that are unclear or could not be checked");
+  options.add_options()("format", cli::Text(), "tsv (default), json or sarif");
+  AddOutOption(options);
+  AddSourceOptions(options, kDefaultAuditPad);
+  options.add_options()("quiet", "print only errors on standard error");
+}
+
+}  // namespace
+
+cli::Command Audit(Connector connect) {
+  return {
+      .name = "audit",
+      .summary = "learn which packages have known vulnerabilities, by private lookups",
+      .help = kAuditHelp,
+      .examples = kAuditExamples,
+      .options = AddAuditOptions,
       .positional = "input",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunAudit(connect, values, io); },
+      .run = std::bind_front(RunAudit, std::move(connect)),
       .looks = true,
   };
 }

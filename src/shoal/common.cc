@@ -5,6 +5,7 @@
 #include "absl/time/time.h"
 #include "src/base/status_macros.h"
 #include "src/client/config.h"
+#include "src/client/witness.h"
 #include "src/pir/registry/registry.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
@@ -54,6 +55,12 @@ absl::StatusOr<std::string> ConfigPathOf(const cli::Values& values) {
   absl::StatusOr<std::string> path = client::FindConfig(named);
   if (absl::IsNotFound(path.status())) return cli::UsageError(path.status().message());
   return path;
+}
+
+absl::StatusOr<client::State> StateAt(const std::string& path) {
+  auto saved = client::ReadState(path, client::WitnessPlace::OfThisMachine());
+  if (absl::IsNotFound(saved.status())) return client::State();
+  return saved;
 }
 
 void AddEngineOption(cli::Options& options) {

@@ -10,6 +10,7 @@
 #include "src/cli/command.h"
 #include "src/client/chain_client.h"
 #include "src/client/retrieval.h"
+#include "src/client/state.h"
 #include "src/pir/engine.h"
 #include "src/roster/roster.h"
 
@@ -29,6 +30,10 @@ absl::StatusOr<roster::PinnedParties> ReadPins(const cli::Values& values);
 // --config, which may be left out: then it is that of client::FindConfig.
 void AddConfigOption(cli::Options& options);
 absl::StatusOr<std::string> ConfigPathOf(const cli::Values& values);
+
+// What the state file has, of a client that may have none yet. Writes nothing. Errors as
+// client::ReadState, but NOT_FOUND.
+absl::StatusOr<client::State> StateAt(const std::string& path);
 
 // --engine: the engine of that name, or null for the chain, which is the default. A usage error
 // names those there are.

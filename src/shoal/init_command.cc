@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,7 +14,6 @@
 #include "src/client/config.h"
 #include "src/client/deployment.h"
 #include "src/client/state.h"
-#include "src/client/witness.h"
 #include "src/roster/fingerprint.h"
 #include "src/shoal/common.h"
 #include "src/shoal/format.h"
@@ -107,6 +107,27 @@ void Show(const client::Deployment& deployment, const roster::PinnedParties& pin
       << ". Rounds add up: `shoal status` shows the sum of this device.\n";
 }
 
+// Whether this configuration is there already. An error if another one is, which may not be
+// replaced.
+absl::StatusOr<bool> IsThere(const std::string& path, const client::Config& wanted, bool force,
+                             cli::Io& io) {
+  if (!FileExists(path)) return false;
+  const absl::StatusOr<client::Config> present = client::ReadConfig(path);
+  if (present.ok() && IsSame(*present, wanted)) return true;
+  SHOAL_RETURN_IF_ERROR(MayReplace(path, Describe(present), force, io));
+  return false;
+}
+
+absl::Status Write(const client::NewConfig& config, const std::string& path, cli::Io& io) {
+  SHOAL_RETURN_IF_ERROR(
+      MakeDirectory(std::filesystem::path(path).parent_path(), FileMode::kPublic));
+  SHOAL_RETURN_IF_ERROR(
+      WriteFileAtomically(path, AsBytes(client::PrintConfig(config)), FileMode::kPublic));
+  io.out << "\nWritten to " << path << ", which `shoal` takes from now on; its state is "
+         << config.state_path << ".\nNext: shoal query KEY\n";
+  return absl::OkStatus();
+}
+
 absl::Status RunInit(const Connector& connect, const cli::Values& values, cli::Io& io) {
   const std::string frontend = cli::TextOr(values, "frontend", "");
   if (frontend.empty()) {
@@ -134,28 +155,14 @@ absl::Status RunInit(const Connector& connect, const cli::Values& values, cli::I
                         : absl::StrCat(state_directory, "/", pins->deployment(), ".state"),
       .pad_to = 0};
   // Before the network: whoever is refused in the end should hear of it at once.
-  bool there = false;
-  if (FileExists(config_path)) {
-    const absl::StatusOr<client::Config> present = client::ReadConfig(config_path);
-    const client::Config same = {.frontend = frontend,
-                                 .pins = *pins,
-                                 .state_path = wanted.state_path,
-                                 .placement_cache = "",
-                                 .options = {}};
-    there = present.ok() && IsSame(*present, same);
-    if (!there) {
-      SHOAL_RETURN_IF_ERROR(
-          MayReplace(config_path, Describe(present), values.count("force") > 0, io));
-    }
-  }
-
-  client::State state;
-  if (auto saved = client::ReadState(wanted.state_path, client::WitnessPlace::OfThisMachine());
-      saved.ok()) {
-    state = *std::move(saved);
-  } else if (!absl::IsNotFound(saved.status())) {
-    return saved.status();
-  }
+  SHOAL_ASSIGN_OR_RETURN(const bool there, IsThere(config_path,
+                                                   {.frontend = frontend,
+                                                    .pins = *pins,
+                                                    .state_path = wanted.state_path,
+                                                    .placement_cache = "",
+                                                    .options = {}},
+                                                   values.count("force") > 0, io));
+  SHOAL_ASSIGN_OR_RETURN(client::State state, StateAt(wanted.state_path));
   absl::StatusOr<std::unique_ptr<client::Transport>> transport = connect(frontend);
   if (!transport.ok()) {
     return absl::Status(transport.status().code(),
@@ -181,12 +188,7 @@ absl::Status RunInit(const Connector& connect, const cli::Values& values, cli::I
     if (values.count("state") == 0) {
       SHOAL_RETURN_IF_ERROR(MakeDirectory(state_directory, FileMode::kPrivate));
     }
-    SHOAL_RETURN_IF_ERROR(
-        MakeDirectory(std::filesystem::path(config_path).parent_path(), FileMode::kPublic));
-    SHOAL_RETURN_IF_ERROR(
-        WriteFileAtomically(config_path, AsBytes(client::PrintConfig(wanted)), FileMode::kPublic));
-    io.out << "\nWritten to " << config_path << ", which `shoal` takes from now on; its state is "
-           << wanted.state_path << ".\nNext: shoal query KEY\n";
+    SHOAL_RETURN_IF_ERROR(Write(wanted, config_path, io));
   }
   if (const char* variable = std::getenv(client::kConfigVariable);
       variable != nullptr && *variable != 0) {
@@ -232,8 +234,7 @@ nobody answers, nothing is written (exit code 3: something is not to be trusted)
                 "force", "replace a configuration that is there");
           },
       .positional = "frontend",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunInit(connect, values, io); },
+      .run = std::bind_front(RunInit, std::move(connect)),
   };
 }
 

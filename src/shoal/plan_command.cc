@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,26 @@ absl::StatusOr<plan::EngineOptions> EngineOptionsOf(const cli::Values& values) {
     return cli::UsageError(checked.message());
   }
   return options;
+}
+
+absl::StatusOr<noise::Target> TargetOf(const cli::Values& values) {
+  noise::Target target;
+  SHOAL_ASSIGN_OR_RETURN(target.epsilon, cli::RealOr(values, "epsilon", 1));
+  SHOAL_ASSIGN_OR_RETURN(target.delta, cli::RealOr(values, "delta", 1e-6));
+  target.exposure.phi = cli::SmallOr(values, "phi", 1);
+  if (!(target.epsilon >= noise::kMinEpsilon && target.epsilon <= noise::kMaxEpsilon)) {
+    return cli::UsageError(absl::StrFormat("--epsilon must be in [%g, %g], got %g",
+                                           noise::kMinEpsilon, noise::kMaxEpsilon, target.epsilon));
+  }
+  if (!(target.delta >= noise::kMinDelta && target.delta < 1)) {
+    return cli::UsageError(
+        absl::StrFormat("--delta must be in [%g, 1), got %g", noise::kMinDelta, target.delta));
+  }
+  if (target.exposure.phi < 1 || target.exposure.phi > noise::kMaxPhi) {
+    return cli::UsageError(
+        absl::StrFormat("--phi must be in [1, %d], got %d", noise::kMaxPhi, target.exposure.phi));
+  }
+  return target;
 }
 
 absl::StatusOr<noise::Choice> FindNoise(const std::string& mechanism, const noise::Target& target) {
@@ -222,6 +243,88 @@ absl::Status FillMonth(const plan::Workload& w, const noise::Parameters& noise, 
   return absl::OkStatus();
 }
 
+// What the options ask for.
+struct Question {
+  plan::Workload workload;
+  noise::Target target;
+  std::string mechanism;
+  uint32_t row_bytes;  // 0: the plan chooses
+  plan::EngineOptions engines;
+};
+// Without a plan the workload is left out.
+absl::StatusOr<Question> QuestionOf(const cli::Values& values, bool plans) {
+  Question asked;
+  if (plans) {
+    SHOAL_ASSIGN_OR_RETURN(asked.workload, WorkloadOf(values));
+  }
+  SHOAL_ASSIGN_OR_RETURN(asked.target, TargetOf(values));
+  asked.mechanism = cli::TextOr(values, "mechanism", "auto");
+  asked.row_bytes = cli::SmallOr(values, "row-bytes", 0);
+  if (plans && values.count("row-bytes")) {
+    if (auto layout = plan::LayOut(asked.workload, asked.row_bytes); !layout.ok()) {
+      return cli::UsageError(layout.status().message());
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(asked.engines, EngineOptionsOf(values));
+  return asked;
+}
+
+// The plan of the round, and of its term if there is one.
+absl::StatusOr<plan::Plan> PlanOf(const Question& asked, const noise::Choice& choice,
+                                  const plan::UnitCosts& costs) {
+  const plan::Workload& workload = asked.workload;
+  SHOAL_ASSIGN_OR_RETURN(plan::Plan plan,
+                         plan::ChooseRows(workload, asked.row_bytes, choice, costs));
+  if (const auto noise = noise::Distribution::Create(choice.parameters); noise.ok()) {
+    plan.mutable_noise()->set_max_per_row(noise->max());
+  }
+  if (workload.refreshes > 0) {
+    SHOAL_RETURN_IF_ERROR(
+        plan::CompareWays(workload, asked.row_bytes, choice, costs, asked.engines, plan));
+    SHOAL_RETURN_IF_ERROR(FillMonth(workload, choice.parameters, *plan.mutable_term()));
+  }
+  return plan;
+}
+
+// The same workload with other epsilons. If many queries change, a search over mechanisms is slow,
+// so the mechanism that was chosen stays.
+void AddEpsilons(const Question& asked, const plan::UnitCosts& costs, plan::Plan& plan) {
+  const bool single = asked.target.exposure.phi == 1;
+  const std::string same = single ? asked.mechanism : plan.noise().mechanism();
+  const std::vector<double> factors =
+      single ? std::vector<double>{0.1, 0.2, 0.5, 1, 2, 5, 10} : std::vector<double>{0.5, 1, 2};
+  for (double factor : factors) {
+    noise::Target other = asked.target;
+    other.epsilon = asked.target.epsilon * factor;
+    if (other.epsilon < noise::kMinEpsilon || other.epsilon > noise::kMaxEpsilon) continue;
+    const auto moved = [&]() -> absl::StatusOr<plan::Plan> {
+      if (factor == 1) return plan;
+      SHOAL_ASSIGN_OR_RETURN(const noise::Choice least, FindNoise(same, other));
+      return plan::ChooseRows(asked.workload, asked.row_bytes, least, costs);
+    }();
+    plan::Alternative& line = *plan.add_by_epsilon();
+    if (moved.ok()) {
+      line = plan::Summarise(*moved);
+    } else {
+      line.set_note(std::string(moved.status().message()));
+    }
+    line.set_epsilon(other.epsilon);
+    line.set_chosen(factor == 1);
+  }
+}
+
+absl::Status PrintJson(const plan::Plan& plan, std::ostream& out) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(plan, &json, options).ok()) {
+    return absl::InternalError("the plan does not print as JSON");
+  }
+  out << json << '\n';
+  return absl::OkStatus();
+}
+
 absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "table"));
   SHOAL_ASSIGN_OR_RETURN(const bool settings_wanted,
@@ -233,124 +336,45 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   // --calibrate may stand alone, without a plan.
   const bool only_calibrate = values.count("calibrate") && !values.count("records") &&
                               !values.count("queries") && !values.count("value-bytes");
-  plan::Workload workload;
   if (only_calibrate && (settings_wanted || plot_wanted)) {
     return cli::UsageError(
         absl::StrCat(settings_wanted ? "--emit settings" : "--plot",
                      ": of which plan? --records, --value-bytes and --queries say"));
   }
-  if (!only_calibrate) {
-    SHOAL_ASSIGN_OR_RETURN(workload, WorkloadOf(values));
-  }
-  noise::Target target;
-  SHOAL_ASSIGN_OR_RETURN(target.epsilon, cli::RealOr(values, "epsilon", 1));
-  SHOAL_ASSIGN_OR_RETURN(target.delta, cli::RealOr(values, "delta", 1e-6));
-  target.exposure.phi = cli::SmallOr(values, "phi", 1);
-  if (!(target.epsilon >= noise::kMinEpsilon && target.epsilon <= noise::kMaxEpsilon)) {
-    return cli::UsageError(absl::StrFormat("--epsilon must be in [%g, %g], got %g",
-                                           noise::kMinEpsilon, noise::kMaxEpsilon, target.epsilon));
-  }
-  if (!(target.delta >= noise::kMinDelta && target.delta < 1)) {
-    return cli::UsageError(
-        absl::StrFormat("--delta must be in [%g, 1), got %g", noise::kMinDelta, target.delta));
-  }
-  if (target.exposure.phi < 1 || target.exposure.phi > noise::kMaxPhi) {
-    return cli::UsageError(
-        absl::StrFormat("--phi must be in [1, %d], got %d", noise::kMaxPhi, target.exposure.phi));
-  }
-  const uint32_t row_bytes = cli::SmallOr(values, "row-bytes", 0);
-  if (values.count("row-bytes")) {
-    if (auto layout = plan::LayOut(workload, row_bytes); !only_calibrate && !layout.ok()) {
-      return cli::UsageError(layout.status().message());
-    }
-  }
-  SHOAL_ASSIGN_OR_RETURN(const plan::EngineOptions engine_options, EngineOptionsOf(values));
+  SHOAL_ASSIGN_OR_RETURN(const Question asked, QuestionOf(values, /*plans=*/!only_calibrate));
   SHOAL_ASSIGN_OR_RETURN(const plan::UnitCosts costs, CostsOf(values, io));
   if (only_calibrate) {
     io.out << wire::PrintText(costs);
     return absl::OkStatus();
   }
 
-  const std::string mechanism = cli::TextOr(values, "mechanism", "auto");
-  if (target.exposure.phi > 1) {
+  if (asked.target.exposure.phi > 1) {
     io.err << "shoal plan: searching the least noise; some ten seconds for phi above 1"
            << std::endl;
   }
-  SHOAL_ASSIGN_OR_RETURN(const noise::Choice choice, FindNoise(mechanism, target));
-  SHOAL_ASSIGN_OR_RETURN(plan::Plan plan, plan::ChooseRows(workload, row_bytes, choice, costs));
-  if (const auto noise = noise::Distribution::Create(choice.parameters); noise.ok()) {
-    plan.mutable_noise()->set_max_per_row(noise->max());
-  }
-
-  if (workload.refreshes > 0) {
-    SHOAL_RETURN_IF_ERROR(plan::CompareWays(workload, values.count("row-bytes") ? row_bytes : 0,
-                                            choice, costs, engine_options, plan));
-    SHOAL_RETURN_IF_ERROR(FillMonth(workload, choice.parameters, *plan.mutable_term()));
-  }
-  const std::string advice = plan::DownloadAdvice(plan);
+  SHOAL_ASSIGN_OR_RETURN(const noise::Choice choice, FindNoise(asked.mechanism, asked.target));
+  SHOAL_ASSIGN_OR_RETURN(plan::Plan plan, PlanOf(asked, choice, costs));
   if (settings_wanted) {
+    const std::string advice = plan::DownloadAdvice(plan);
     if (!advice.empty()) io.err << "shoal plan: " << advice << std::endl;
-    io.out << SettingsText(plan, workload, choice,
+    io.out << SettingsText(plan, asked.workload, choice,
                            absl::StrCat(ProtectionText(choice.parameters), "\n", advice));
     return absl::OkStatus();
   }
-
-  SHOAL_RETURN_IF_ERROR(plan::CompareEngines(workload.WithoutTerm(),
-                                             values.count("row-bytes") ? row_bytes : 0, choice,
-                                             costs, engine_options, plan));
-
-  // The same workload with other epsilons. If many queries change, a search over mechanisms is
-  // slow, so the mechanism that was chosen stays.
-  const std::string same = target.exposure.phi == 1 ? mechanism : plan.noise().mechanism();
-  const std::vector<double> factors = target.exposure.phi == 1
-                                          ? std::vector<double>{0.1, 0.2, 0.5, 1, 2, 5, 10}
-                                          : std::vector<double>{0.5, 1, 2};
-  for (double factor : factors) {
-    noise::Target other = target;
-    other.epsilon = target.epsilon * factor;
-    if (other.epsilon < noise::kMinEpsilon || other.epsilon > noise::kMaxEpsilon) continue;
-    const auto moved = [&]() -> absl::StatusOr<plan::Plan> {
-      if (factor == 1) return plan;
-      SHOAL_ASSIGN_OR_RETURN(const noise::Choice least, FindNoise(same, other));
-      return plan::ChooseRows(workload, row_bytes, least, costs);
-    }();
-    plan::Alternative& line = *plan.add_by_epsilon();
-    if (moved.ok()) {
-      line = plan::Summarise(*moved);
-    } else {
-      line.set_note(std::string(moved.status().message()));
-    }
-    line.set_epsilon(other.epsilon);
-    line.set_chosen(factor == 1);
-  }
-
+  SHOAL_RETURN_IF_ERROR(plan::CompareEngines(asked.workload.WithoutTerm(), asked.row_bytes, choice,
+                                             costs, asked.engines, plan));
+  AddEpsilons(asked, costs, plan);
   if (plot_wanted) {
     SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cli::TextOr(values, "plot", ""),
                                               AsBytes(plan::DrawPlan(plan)), FileMode::kPublic));
   }
-  if (!json_wanted) {
-    plan::PrintPlan(plan, io.out);
-    return absl::OkStatus();
-  }
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  if (!google::protobuf::util::MessageToJsonString(plan, &json, options).ok()) {
-    return absl::InternalError("the plan does not print as JSON");
-  }
-  io.out << json << '\n';
+  if (json_wanted) return PrintJson(plan, io.out);
+  plan::PrintPlan(plan, io.out);
   return absl::OkStatus();
 }
 
-}  // namespace
-
-cli::Command PlanCommand() {
-  return {
-      .name = "plan",
-      .summary = "predict what a deployment will cost before anything runs",
-      .help =
-          R"(Chooses the noise (the least that gives epsilon and delta) and the row size (of those
+constexpr char kPlanHelp[] =
+    R"(Chooses the noise (the least that gives epsilon and delta) and the row size (of those
 within 10 % of the lowest price, the one with the least processor time) and predicts,
 for one round: noise, processor time of every stage at every party, wall times of the
 stages over the whole chain, memory, traffic on every hop and per client, and the cost
@@ -382,8 +406,9 @@ changed, signed once.
 
 --emit settings prints settings for `shoal ceremony` in place of the plan, with the noise to
 its last digit and names and addresses to be changed.
-)",
-      .examples = R"(  shoal plan --calibrate
+)";
+
+constexpr char kPlanExamples[] = R"(  shoal plan --calibrate
   shoal plan --records 1M --key-bytes 24 --value-bytes 60 --queries 1M --epsilon 0.1
   shoal plan --records 1M --layout dense --value-bytes 8 --queries 100k \
       --rounds-per-day 24 --parties 2 --cores 16 --plot plan.svg
@@ -392,56 +417,63 @@ its last digit and names and addresses to be changed.
       --changed-percent 2 --room-percent 20
   shoal plan --records 100M --layout dense --value-bytes 4 --queries 100M --epsilon 0.1 \
       --parties 2 --machines 8,16 --cores 16 --price-machine-hour 0.8
-)",
-      .options =
-          [](cli::Options& options) {
-            options.add_options()("records", cli::Number(), "records in the table");
-            options.add_options()("key-bytes", cli::Number(), "bytes of a key; hashed layout (16)");
-            options.add_options()("value-bytes", cli::Number(), "bytes of a value");
-            options.add_options()("layout", cli::Text(), "hashed (default) or dense");
-            options.add_options()("queries", cli::Number(), "queries a round, of all clients");
-            options.add_options()("rounds-per-day", cli::Text(), "rounds a day (1)");
-            options.add_options()("refreshes", cli::Number(),
-                                  "of the round's term: its answers are given again so often (0)");
-            options.add_options()("changed-percent", cli::Text(),
-                                  "of a term: records that change from one epoch to the next (1)");
-            options.add_options()(
-                "room-percent", cli::Number(),
-                "of a term: what `table build` leaves free in rows (so much that at "
-                "most 1 % of the keys wait for the next term)");
-            options.add_options()("parties", cli::Number(), "parties, 2 to 8 (3)");
-            options.add_options()("machines", cli::Text(),
-                                  "machines of each party, or of party 1, 2, ...: 4 or 4,2,1 (1)");
-            options.add_options()("cores", cli::Number(), "cores of each machine (1)");
-            options.add_options()("one-machine", "all parties share one machine with these cores");
-            options.add_options()("spool-memory-mib", cli::Number(),
-                                  "of each party, as in its configuration; decides whether masks "
-                                  "are made ahead of time (a quarter of this machine's memory)");
-            options.add_options()("lookups-per-hint", cli::Text(),
-                                  "queries that a client makes with one hint (100)");
-            options.add_options()("max-hint-mib", cli::Number(),
-                                  "refuse an engine whose hint is larger, as shoald does (1024)");
-            options.add_options()("epsilon", cli::Text(), "privacy of one round (1)");
-            options.add_options()("delta", cli::Text(), "privacy of one round (1e-6)");
-            options.add_options()("phi", cli::Number(),
-                                  "queries of one client to hide together (1)");
-            options.add_options()("mechanism", cli::Text(),
-                                  "auto (default), clamped_laplace, geometric, split_gaussian");
-            options.add_options()("row-bytes", cli::Number(), "fixes the row size");
-            options.add_options()("price-core-hour", cli::Text(),
-                                  "price of an hour of one core (0.04)");
-            options.add_options()("price-machine-hour", cli::Text(),
-                                  "price of an hour of one machine, for what a round's machines "
-                                  "cost while it is at work (0)");
-            options.add_options()("price-gb", cli::Text(), "price of 10^9 bytes on one hop (0.05)");
-            options.add_options()("calibrate", "measure this machine and keep its unit costs");
-            options.add_options()("costs", cli::File(),
-                                  "file of unit costs (~/.config/shoal/costs.textproto)");
-            AddFormatOption(options, "table");
-            options.add_options()("emit", cli::Text(),
-                                  "plan (default), or settings: for the parties to agree on");
-            options.add_options()("plot", cli::File(), "draw the plan here, as SVG");
-          },
+)";
+
+void AddPlanOptions(cli::Options& options) {
+  options.add_options()("records", cli::Number(), "records in the table");
+  options.add_options()("key-bytes", cli::Number(), "bytes of a key; hashed layout (16)");
+  options.add_options()("value-bytes", cli::Number(), "bytes of a value");
+  options.add_options()("layout", cli::Text(), "hashed (default) or dense");
+  options.add_options()("queries", cli::Number(), "queries a round, of all clients");
+  options.add_options()("rounds-per-day", cli::Text(), "rounds a day (1)");
+  options.add_options()("refreshes", cli::Number(),
+                        "of the round's term: its answers are given again so often (0)");
+  options.add_options()("changed-percent", cli::Text(),
+                        "of a term: records that change from one epoch to the next (1)");
+  options.add_options()("room-percent", cli::Number(),
+                        "of a term: what `table build` leaves free in rows (so much that at "
+                        "most 1 % of the keys wait for the next term)");
+  options.add_options()("parties", cli::Number(), "parties, 2 to 8 (3)");
+  options.add_options()("machines", cli::Text(),
+                        "machines of each party, or of party 1, 2, ...: 4 or 4,2,1 (1)");
+  options.add_options()("cores", cli::Number(), "cores of each machine (1)");
+  options.add_options()("one-machine", "all parties share one machine with these cores");
+  options.add_options()("spool-memory-mib", cli::Number(),
+                        "of each party, as in its configuration; decides whether masks "
+                        "are made ahead of time (a quarter of this machine's memory)");
+  options.add_options()("lookups-per-hint", cli::Text(),
+                        "queries that a client makes with one hint (100)");
+  options.add_options()("max-hint-mib", cli::Number(),
+                        "refuse an engine whose hint is larger, as shoald does (1024)");
+  options.add_options()("epsilon", cli::Text(), "privacy of one round (1)");
+  options.add_options()("delta", cli::Text(), "privacy of one round (1e-6)");
+  options.add_options()("phi", cli::Number(), "queries of one client to hide together (1)");
+  options.add_options()("mechanism", cli::Text(),
+                        "auto (default), clamped_laplace, geometric, split_gaussian");
+  options.add_options()("row-bytes", cli::Number(), "fixes the row size");
+  options.add_options()("price-core-hour", cli::Text(), "price of an hour of one core (0.04)");
+  options.add_options()("price-machine-hour", cli::Text(),
+                        "price of an hour of one machine, for what a round's machines "
+                        "cost while it is at work (0)");
+  options.add_options()("price-gb", cli::Text(), "price of 10^9 bytes on one hop (0.05)");
+  options.add_options()("calibrate", "measure this machine and keep its unit costs");
+  options.add_options()("costs", cli::File(),
+                        "file of unit costs (~/.config/shoal/costs.textproto)");
+  AddFormatOption(options, "table");
+  options.add_options()("emit", cli::Text(),
+                        "plan (default), or settings: for the parties to agree on");
+  options.add_options()("plot", cli::File(), "draw the plan here, as SVG");
+}
+
+}  // namespace
+
+cli::Command PlanCommand() {
+  return {
+      .name = "plan",
+      .summary = "predict what a deployment will cost before anything runs",
+      .help = kPlanHelp,
+      .examples = kPlanExamples,
+      .options = AddPlanOptions,
       .positional = "",
       .run = RunPlan,
   };

@@ -1,3 +1,4 @@
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -107,9 +108,7 @@ for a new state or another server in the place of this one.
             options.add_options()("quiet", "print only errors on standard error");
           },
       .positional = "",
-      .run = [connect = std::move(connect)](
-                 const cli::Values& values,
-                 cli::Io& io) { return RunPrepare(connect, values, io); },
+      .run = std::bind_front(RunPrepare, std::move(connect)),
   };
 }
 

@@ -220,14 +220,8 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   return OutcomeOf(results);
 }
 
-}  // namespace
-
-cli::Command Query(Connector connect) {
-  return {
-      .name = "query",
-      .summary = "look keys up without telling anybody which",
-      .help =
-          R"(Looks keys up in the deployment's table through one round of the chain and verifies the
+constexpr char kQueryHelp[] =
+    R"(Looks keys up in the deployment's table through one round of the chain and verifies the
 answers. Takes slots in a round first, unless there are some from --obtain. Prints one
 line for every key, in the order of the input:
   key, found | absent | unknown | failed, value, yes | no (verified)    with tabs, or
@@ -283,8 +277,9 @@ With --engine treepir or permuted two servers answer, of parties that --party (t
 offline first) or the configuration (offline_party, online_party) names. Each of them
 learns nothing of which rows are asked for. Both together learn all of it, whatever the
 other parties do.
-)",
-      .examples = R"(  shoal query --config client.textproto bash openssl
+)";
+
+constexpr char kQueryExamples[] = R"(  shoal query --config client.textproto bash openssl
   shoal query --config client.textproto --file keys --output results.tsv
   dpkg-query -Wf '${Package}\n' | shoal query --config client.textproto --file -
   shoal query --config client.textproto --obtain 64     slots for a later query
@@ -293,23 +288,31 @@ other parties do.
   shoal query --config client.textproto --engine piano bash         after shoal prepare
   shoal query --config client.textproto --engine treepir --party 1 --party 2 bash
   shoal query --config client.textproto --engine permuted --party 1 --party 2 bash
-)",
-      .options =
-          [](cli::Options& options) {
-            AddConfigOption(options);
-            AddKeyOptions(options);
-            AddFormatOption(options, "tsv");
-            options.add_options()("output", cli::File(),
-                                  "write results to this file instead of standard output, when all "
-                                  "are there; only its owner can read it");
-            options.add_options()("obtain", cli::Number(),
-                                  "only take this many slots, for a later query");
-            AddSourceOptions(options, kDefaultPad);
-            options.add_options()("quiet", "print only errors on standard error");
-          },
+)";
+
+void AddQueryOptions(cli::Options& options) {
+  AddConfigOption(options);
+  AddKeyOptions(options);
+  AddFormatOption(options, "tsv");
+  options.add_options()("output", cli::File(),
+                        "write results to this file instead of standard output, when all "
+                        "are there; only its owner can read it");
+  options.add_options()("obtain", cli::Number(), "only take this many slots, for a later query");
+  AddSourceOptions(options, kDefaultPad);
+  options.add_options()("quiet", "print only errors on standard error");
+}
+
+}  // namespace
+
+cli::Command Query(Connector connect) {
+  return {
+      .name = "query",
+      .summary = "look keys up without telling anybody which",
+      .help = kQueryHelp,
+      .examples = kQueryExamples,
+      .options = AddQueryOptions,
       .positional = "key",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunQuery(connect, values, io); },
+      .run = std::bind_front(RunQuery, std::move(connect)),
   };
 }
 

@@ -1,8 +1,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -331,6 +333,31 @@ class ScratchDirectory {
   const std::string path_;
 };
 
+void PrintReport(const crowd::CrowdReport& report, bool json_wanted, std::ostream& out) {
+  if (json_wanted) {
+    JsonObject object;
+    object.Text("engine", report.engine);
+    for (const Line& line : LinesOf(report)) {
+      if (line.whole) {
+        object.Integer(line.name, static_cast<uint64_t>(line.value));
+      } else {
+        object.Number(line.name, line.value);
+      }
+    }
+    out << object.Take() << '\n';
+  } else {
+    out << "engine\t" << report.engine << '\n';
+    for (const Line& line : LinesOf(report)) {
+      // Six decimals for the time of one query.
+      const int decimals = absl::StartsWith(line.name, "cost_") ? 6 : 3;
+      out << line.name << '\t'
+          << (line.whole ? absl::StrCat(static_cast<uint64_t>(line.value))
+                         : absl::StrFormat("%.*f", decimals, line.value))
+          << '\n';
+    }
+  }
+}
+
 absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "tsv"));
   const std::string directory = cli::TextOr(values, "table", "");
@@ -386,39 +413,12 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
                                console.Count(stage, done, total);
                              },
                              open_table));
-  if (json_wanted) {
-    JsonObject object;
-    object.Text("engine", report.engine);
-    for (const Line& line : LinesOf(report)) {
-      if (line.whole) {
-        object.Integer(line.name, static_cast<uint64_t>(line.value));
-      } else {
-        object.Number(line.name, line.value);
-      }
-    }
-    io.out << object.Take() << '\n';
-  } else {
-    io.out << "engine\t" << report.engine << '\n';
-    for (const Line& line : LinesOf(report)) {
-      // Six decimals for the time of one query.
-      const int decimals = absl::StartsWith(line.name, "cost_") ? 6 : 3;
-      io.out << line.name << '\t'
-             << (line.whole ? absl::StrCat(static_cast<uint64_t>(line.value))
-                            : absl::StrFormat("%.*f", decimals, line.value))
-             << '\n';
-    }
-  }
+  PrintReport(report, json_wanted, io.out);
   return StatusOf(report, options.refreshes);
 }
 
-}  // namespace
-
-cli::Command Simulate(Connector connect) {
-  return {
-      .name = "simulate",
-      .summary = "play a crowd in a round, a term or at an engine, and check every answer",
-      .help =
-          R"(Plays many devices against a running deployment, in one round. Each device has its own
+constexpr char kSimulateHelp[] =
+    R"(Plays many devices against a running deployment, in one round. Each device has its own
 master seed, slots, queries and installed applications. The application of rank r is
 chosen with probability proportional to r^-ZIPF (the ranks are a random order of the
 keys, from --seed); with --zipf 0 all are equally likely. Every device asks for the
@@ -464,64 +464,72 @@ party*_refresh_* are what the parties say that it cost them, in hundredths of a 
 Other lines are about the round, but cpu_seconds_*, seconds_total and the memory, which
 are those of the whole run. Exit code 1 if fewer refreshes came. 36 bytes of memory more
 for a query at one party, and 32 for each further party.
-)",
-      .examples =
-          R"(  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60
+)";
+
+constexpr char kSimulateExamples[] =
+    R"(  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60
   shoal simulate --config client.textproto --dense-keys 2500k --queries 100M \
       --devices 1000 --apps all --zipf 0 --share-connections --verify distinct
   shoal simulate --config client.textproto --table table/ --engine simplepir --devices 200 \
       --apps 1 --pad 1
   shoal simulate --config client.textproto --table table/ --devices 2000 --refreshes 30 \
       --asleep 0.1
-)",
-      .options =
-          [](cli::Options& options) {
-            AddConfigOption(options);  // its state is not used
-            options.add_options()("table", cli::Directory(),
-                                  "the table: devices choose from its keys, answers must equal it");
-            options.add_options()("keys", cli::File(),
-                                  "choose from these keys, one a line with the escapes of TSV");
-            options.add_options()("dense-keys", cli::Number(),
-                                  "choose from the keys 0 to N - 1 of a dense table");
-            AddEngineOption(options);
-            options.add_options()("devices", cli::Number(), "devices (1000)");
-            options.add_options()(
-                "apps", cli::Text(),
-                "applications of a device: N, or FROM-TO to draw uniformly (20-60), or "
-                "all: as many as it has queries");
-            options.add_options()("zipf", cli::Text(), "exponent of the popularity (1.0)");
-            options.add_options()("absent", cli::Text(),
-                                  "share of applications that are not in the table (0)");
-            options.add_options()("pad", cli::Number(),
-                                  "queries of every device (pad_to of the configuration)");
-            options.add_options()("queries", cli::Number(),
-                                  "queries of all devices together, shared evenly, instead of "
-                                  "--pad");
-            options.add_options()("party", cli::Texts(),
-                                  "with an engine of two servers: its parties, offline first "
-                                  "(those of the configuration)");
-            options.add_options()("connections", cli::Number(), "connections at a time (16)");
-            options.add_options()("share-connections",
-                                  "the devices share --connections connections and requests of up "
-                                  "to a megabyte; otherwise each device has its own for every "
-                                  "stage");
-            options.add_options()("verify", cli::Text(),
-                                  "each (default): verify every answer's signature; distinct: do "
-                                  "not verify an answer that equals a verified one of its row");
-            options.add_options()("refreshes", cli::Number(),
-                                  "enter a round with a term, and stay for so many refreshes");
-            options.add_options()("asleep", cli::Text(),
-                                  "share of the refreshes that each device misses (0)");
-            options.add_options()("wait", cli::Number(),
-                                  "with --refreshes: wait so many seconds for a round with a term, "
-                                  "and for each refresh (90000)");
-            options.add_options()("seed", cli::Number(), "seed of what is installed where (1)");
-            AddFormatOption(options, "tsv");
-          },
+)";
+
+void AddSimulateOptions(cli::Options& options) {
+  AddConfigOption(options);  // its state is not used
+  options.add_options()("table", cli::Directory(),
+                        "the table: devices choose from its keys, answers must equal it");
+  options.add_options()("keys", cli::File(),
+                        "choose from these keys, one a line with the escapes of TSV");
+  options.add_options()("dense-keys", cli::Number(),
+                        "choose from the keys 0 to N - 1 of a dense table");
+  AddEngineOption(options);
+  options.add_options()("devices", cli::Number(), "devices (1000)");
+  options.add_options()("apps", cli::Text(),
+                        "applications of a device: N, or FROM-TO to draw uniformly (20-60), or "
+                        "all: as many as it has queries");
+  options.add_options()("zipf", cli::Text(), "exponent of the popularity (1.0)");
+  options.add_options()("absent", cli::Text(),
+                        "share of applications that are not in the table (0)");
+  options.add_options()("pad", cli::Number(),
+                        "queries of every device (pad_to of the configuration)");
+  options.add_options()("queries", cli::Number(),
+                        "queries of all devices together, shared evenly, instead of "
+                        "--pad");
+  options.add_options()("party", cli::Texts(),
+                        "with an engine of two servers: its parties, offline first "
+                        "(those of the configuration)");
+  options.add_options()("connections", cli::Number(), "connections at a time (16)");
+  options.add_options()("share-connections",
+                        "the devices share --connections connections and requests of up "
+                        "to a megabyte; otherwise each device has its own for every "
+                        "stage");
+  options.add_options()("verify", cli::Text(),
+                        "each (default): verify every answer's signature; distinct: do "
+                        "not verify an answer that equals a verified one of its row");
+  options.add_options()("refreshes", cli::Number(),
+                        "enter a round with a term, and stay for so many refreshes");
+  options.add_options()("asleep", cli::Text(),
+                        "share of the refreshes that each device misses (0)");
+  options.add_options()("wait", cli::Number(),
+                        "with --refreshes: wait so many seconds for a round with a term, "
+                        "and for each refresh (90000)");
+  options.add_options()("seed", cli::Number(), "seed of what is installed where (1)");
+  AddFormatOption(options, "tsv");
+}
+
+}  // namespace
+
+cli::Command Simulate(Connector connect) {
+  return {
+      .name = "simulate",
+      .summary = "play a crowd in a round, a term or at an engine, and check every answer",
+      .help = kSimulateHelp,
+      .examples = kSimulateExamples,
+      .options = AddSimulateOptions,
       .positional = "",
-      .run = [connect = std::move(connect)](
-                 const cli::Values& values,
-                 cli::Io& io) { return RunSimulate(connect, values, io); },
+      .run = std::bind_front(RunSimulate, std::move(connect)),
   };
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -13,7 +14,6 @@
 #include "src/client/config.h"
 #include "src/client/deployment.h"
 #include "src/client/state.h"
-#include "src/client/witness.h"
 #include "src/shoal/common.h"
 #include "src/shoal/format.h"
 #include "src/shoal/lookup_commands.h"
@@ -293,18 +293,43 @@ absl::Status ShowParties(const wire::GetStatusResponse& status,
       absl::StrCat("the chain is not healthy: ", absl::StrJoin(health.summary, "; ")));
 }
 
+std::string StatusJson(const client::Deployment& deployment, const wire::GetStatusResponse& status,
+                       const std::string& ledger, uint64_t now_s) {
+  const wire::Manifest& manifest = deployment.manifest().content();
+  const noise::Parameters& noise = deployment.roster().noise();
+  std::vector<std::string> rounds;
+  for (const wire::RoundReport& report : status.rounds()) {
+    rounds.push_back(RoundJson(report, now_s));
+  }
+  std::vector<std::string> terms;
+  for (const wire::TermReport& term : status.terms()) terms.push_back(TermJson(term));
+  return JsonObject()
+      .Text("deployment", deployment.roster().deployment())
+      .Text("version", status.version())
+      .Number("uptime_seconds", status.uptime_seconds())
+      .Integer("parties", deployment.roster().size())
+      .Integer("roster_epoch", deployment.roster().epoch())
+      .Text("table", manifest.name())
+      .Integer("table_epoch", manifest.epoch())
+      .Integer("records", manifest.records())
+      .Integer("rows", manifest.rows())
+      .Integer("row_bytes", manifest.row_bytes())
+      .Integer("table_expires_s", manifest.expires_s())
+      .Number("epsilon", noise.epsilon)
+      .Number("delta", noise.delta)
+      .Integer("phi", noise.phi)
+      .Raw("rounds", JsonArray(rounds))
+      .Raw("terms", JsonArray(terms))
+      .Raw("ledger", ledger)
+      .Take();
+}
+
 absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "table"));
   SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
   SHOAL_ASSIGN_OR_RETURN(const client::Config config, client::ReadConfig(config_path));
   // Reads the state, so that epochs cannot go back, but writes nothing.
-  client::State state;
-  if (auto saved = client::ReadState(config.state_path, client::WitnessPlace::OfThisMachine());
-      saved.ok()) {
-    state = *std::move(saved);
-  } else if (!absl::IsNotFound(saved.status())) {
-    return saved.status();
-  }
+  SHOAL_ASSIGN_OR_RETURN(client::State state, StateAt(config.state_path));
   const uint64_t now_s = SystemClock().NowSeconds();
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<client::Transport> transport,
                          connect(config.frontend));
@@ -327,32 +352,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
   const noise::Parameters& noise = deployment.roster().noise();
   if (json_wanted) {
     SHOAL_ASSIGN_OR_RETURN(const std::string ledger, LedgerJson(state.ledger, noise.delta));
-    std::vector<std::string> rounds;
-    for (const wire::RoundReport& report : status.rounds()) {
-      rounds.push_back(RoundJson(report, now_s));
-    }
-    std::vector<std::string> terms;
-    for (const wire::TermReport& term : status.terms()) terms.push_back(TermJson(term));
-    io.out << JsonObject()
-                  .Text("deployment", deployment.roster().deployment())
-                  .Text("version", status.version())
-                  .Number("uptime_seconds", status.uptime_seconds())
-                  .Integer("parties", deployment.roster().size())
-                  .Integer("roster_epoch", deployment.roster().epoch())
-                  .Text("table", manifest.name())
-                  .Integer("table_epoch", manifest.epoch())
-                  .Integer("records", manifest.records())
-                  .Integer("rows", manifest.rows())
-                  .Integer("row_bytes", manifest.row_bytes())
-                  .Integer("table_expires_s", manifest.expires_s())
-                  .Number("epsilon", noise.epsilon)
-                  .Number("delta", noise.delta)
-                  .Integer("phi", noise.phi)
-                  .Raw("rounds", JsonArray(rounds))
-                  .Raw("terms", JsonArray(terms))
-                  .Raw("ledger", ledger)
-                  .Take()
-           << '\n';
+    io.out << StatusJson(deployment, status, ledger, now_s) << '\n';
     return absl::OkStatus();
   }
   io.out << "deployment " << deployment.roster().deployment() << ": " << deployment.roster().size()
@@ -400,8 +400,7 @@ later.
             AddFormatOption(options, "table");
           },
       .positional = "",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunStatus(connect, values, io); },
+      .run = std::bind_front(RunStatus, std::move(connect)),
   };
 }
 

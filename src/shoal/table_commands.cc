@@ -179,22 +179,17 @@ absl::Status TellDisplaced(const table::RecordSet& records, const table::Unsigne
                              FileMode::kPublic);
 }
 
-absl::Status Build(const cli::Values& values, cli::Io& io) {
-  SHOAL_ASSIGN_OR_RETURN(const bool dense, cli::Chosen(values, "layout", "hashed", "dense"));
-  const uint64_t row_bytes = cli::NumberOr(values, "row-bytes", 0);
-  if (row_bytes > std::numeric_limits<uint32_t>::max())
-    return cli::UsageError("--row-bytes: too many");
-
+// But for the row's bytes. What is options.previous is in `earlier`.
+absl::StatusOr<table::TableOptions> OptionsOf(const cli::Values& values,
+                                              std::optional<table::PreviousEpoch>& earlier) {
   table::TableOptions options{
       .name = cli::TextOr(values, "name", ""),
       .deployment = values["deployment"].as<std::string>(),
       .epoch = cli::NumberOr(values, "epoch", 1),
       .created_s = NowSeconds(),
-      .row_bytes = static_cast<uint32_t>(row_bytes),
   };
   options.expires_s =
       options.created_s + cli::NumberOr(values, "valid-days", kDefaultTableDays) * kSecondsADay;
-  std::optional<table::PreviousEpoch> earlier;
   options.sign_all_rows = values.count("sign-all") > 0;
   options.keep_rows = values.count("keep-rows") > 0;
   options.room_percent = cli::SmallOr(values, "room-percent", 0);
@@ -218,6 +213,11 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
   } else if (options.sign_all_rows) {
     return cli::UsageError("--sign-all goes with --previous: without it every row is signed");
   }
+  return options;
+}
+
+// Gives the table the name that its kind of records asks for, and rows their length.
+absl::Status NameTable(const cli::Values& values, bool dense, table::TableOptions& options) {
   if (values.count("packages") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const std::string architecture, table::NativeArchitecture());
     const std::string name = table::PackagesTableName(architecture);
@@ -236,12 +236,25 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
     }
     // Records are cut to what a row holds, and so do not decide how long it is.
     if (options.row_bytes == 0) {
-      options.row_bytes = earlier.has_value() ? earlier->content.row_bytes() : kAdvisoriesRowBytes;
+      options.row_bytes =
+          options.previous != nullptr ? options.previous->content.row_bytes() : kAdvisoriesRowBytes;
     }
   } else if (options.name.empty()) {
     return cli::UsageError("--name is missing");
   }
+  return absl::OkStatus();
+}
 
+absl::Status Build(const cli::Values& values, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const bool dense, cli::Chosen(values, "layout", "hashed", "dense"));
+  const uint64_t row_bytes = cli::NumberOr(values, "row-bytes", 0);
+  if (row_bytes > std::numeric_limits<uint32_t>::max())
+    return cli::UsageError("--row-bytes: too many");
+
+  std::optional<table::PreviousEpoch> earlier;
+  SHOAL_ASSIGN_OR_RETURN(table::TableOptions options, OptionsOf(values, earlier));
+  options.row_bytes = static_cast<uint32_t>(row_bytes);
+  SHOAL_RETURN_IF_ERROR(NameTable(values, dense, options));
   // What is left free in every row is not for the records of today. Too large a share is refused
   // when the table is built.
   const uint32_t room = std::min<uint32_t>(options.room_percent, 100);
@@ -500,14 +513,8 @@ void AddTableOption(cli::Options& options) {
   options.add_options()("table", cli::Directory()->required(), "the table's directory");
 }
 
-}  // namespace
-
-cli::Command TableBuild() {
-  return {
-      .name = "table build",
-      .summary = "build a table from records",
-      .help =
-          R"(Builds a table into a new directory, for the parties to sign. Records come from a TSV
+constexpr char kTableBuildHelp[] =
+    R"(Builds a table into a new directory, for the parties to sign. Records come from a TSV
 file (key, tab, value; \t \n \r \\ \xHH stand for bytes), from a CSV file of two fields,
 from apt's package index on this machine (package name and newest version, behind which
 stand the newer ones of indexes with a lower priority, such as backports;
@@ -530,8 +537,10 @@ whose row is full must move: the row says so, clients are told that the key is n
 until the next term, and a build without --keep-rows, which begins one, places it. The
 first build leaves room with --room-percent. --displaced lists the keys that must move:
 key, row, bytes of key and value.
-)",
-      .examples = R"(  shoal table build --packages --deployment demo --out table
+)";
+
+constexpr char kTableBuildExamples[] =
+    R"(  shoal table build --packages --deployment demo --out table
   shoal table build --tsv words.tsv --name words --deployment demo --out t
   shoal table build --osv advisories/ --deployment demo --out t
   shoal table build --csv prices.csv --csv-header --layout dense --name prices \
@@ -539,37 +548,44 @@ key, row, bytes of key and value.
   shoal table build --packages --deployment demo --previous table --out table-2
   shoal table build --packages --deployment demo --room-percent 20 --out table
   shoal table build --packages --deployment demo --previous table --keep-rows --out table-2
-)",
-      .options =
-          [](cli::Options& options) {
-            options.add_options()("tsv", cli::File(), "records as TSV")(
-                "csv", cli::File(), "records as CSV (RFC 4180)")(
-                "csv-header", "the CSV's first line is a header, not a record")(
-                "packages", "records from this machine's package index")(
-                "osv", cli::Directory(), "records from the OSV records below this directory")(
-                "strict",
-                "with --osv: refuse a record that cannot be read, instead of leaving it out")(
-                "layout", cli::Text(), "hashed (default) or dense")(
-                "name", cli::Text(),
-                "the table's name (packages: debian-packages-ARCH; osv: advisories)")(
-                "deployment", cli::Text()->required(), "the deployment whose parties will sign it")(
-                "epoch", cli::Number(),
-                "number of this version, higher than all before (default 1, or the next)")(
-                "previous", cli::Directory(),
-                "the signed epoch before: keeps its id and what does not change, takes the next "
-                "epoch")("sign-all", "with --previous: every row is to be signed, by other keys")(
-                "keep-rows", "with --previous: no key moves to another row, as within a term")(
-                "displaced", cli::File(),
-                "with --keep-rows: list the keys that must move in this file, as TSV")(
-                "room-percent", cli::Number(),
-                "percent of every row that are left free for epochs that keep rows (default 0, at "
-                "most 90)")("valid-days", cli::Number(),
-                            "days that the table may be used (default 7)")(
-                "row-bytes", cli::Number(),
-                "bytes of a row (default, hashed: 1024, or as --previous; dense: one record, at "
-                "least 16). Every row costs noise: see `shoal plan`")(
-                "out", cli::Directory()->required(), "the new directory");
-          },
+)";
+
+void AddTableBuildOptions(cli::Options& options) {
+  options.add_options()("tsv", cli::File(), "records as TSV")("csv", cli::File(),
+                                                              "records as CSV (RFC 4180)")(
+      "csv-header", "the CSV's first line is a header, not a record")(
+      "packages", "records from this machine's package index")(
+      "osv", cli::Directory(), "records from the OSV records below this directory")(
+      "strict", "with --osv: refuse a record that cannot be read, instead of leaving it out")(
+      "layout", cli::Text(), "hashed (default) or dense")(
+      "name", cli::Text(), "the table's name (packages: debian-packages-ARCH; osv: advisories)")(
+      "deployment", cli::Text()->required(), "the deployment whose parties will sign it")(
+      "epoch", cli::Number(),
+      "number of this version, higher than all before (default 1, or the next)")(
+      "previous", cli::Directory(),
+      "the signed epoch before: keeps its id and what does not change, takes the next "
+      "epoch")("sign-all", "with --previous: every row is to be signed, by other keys")(
+      "keep-rows", "with --previous: no key moves to another row, as within a term")(
+      "displaced", cli::File(),
+      "with --keep-rows: list the keys that must move in this file, as TSV")(
+      "room-percent", cli::Number(),
+      "percent of every row that are left free for epochs that keep rows (default 0, at "
+      "most 90)")("valid-days", cli::Number(), "days that the table may be used (default 7)")(
+      "row-bytes", cli::Number(),
+      "bytes of a row (default, hashed: 1024, or as --previous; dense: one record, at "
+      "least 16). Every row costs noise: see `shoal plan`")("out", cli::Directory()->required(),
+                                                            "the new directory");
+}
+
+}  // namespace
+
+cli::Command TableBuild() {
+  return {
+      .name = "table build",
+      .summary = "build a table from records",
+      .help = kTableBuildHelp,
+      .examples = kTableBuildExamples,
+      .options = AddTableBuildOptions,
       .positional = "",
       .run = Build,
   };

@@ -215,9 +215,7 @@ to be installed.
             options.add_options()("quiet", "print only errors on standard error");
           },
       .positional = "",
-      .run = [connect = std::move(connect)](
-                 const cli::Values& values,
-                 cli::Io& io) { return RunUpdates(connect, values, io); },
+      .run = std::bind_front(RunUpdates, std::move(connect)),
   };
 }
 

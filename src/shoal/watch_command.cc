@@ -274,8 +274,7 @@ means that the step was taken, whether there is news or not.
             options.add_options()("quiet", "print only errors on standard error");
           },
       .positional = "key",
-      .run = [connect = std::move(connect)](const cli::Values& values,
-                                            cli::Io& io) { return RunWatch(connect, values, io); }};
+      .run = std::bind_front(RunWatch, std::move(connect))};
 }
 
 }  // namespace shoal::commands

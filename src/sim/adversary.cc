@@ -135,6 +135,25 @@ bool Adversary::IsOurs(Address address) const {
   return address < kFirstClient && static_cast<Address>(PartyAt(address)) == party_;
 }
 
+void Adversary::AlterProposal(Address from, Address to, wire::Frame& request) {
+  wire::ProposeRoundRequest message;
+  if (!Parse(request, message)) return;
+  if (Has(kAltersHeaders)) {
+    AlterHeader(*message.mutable_draft());
+    request = wire::MakeFrame(request.type, message);
+  }
+  if (party_ == 1 && Has(kSecondHeaders)) {
+    // The same counter, in a header that differs, with a list that names it.
+    AlterHeader(*message.mutable_draft());
+    message.mutable_draft()->set_counter(message.live().list().highest_counter());
+    if (message.live().list().drafts_size() > 0) {
+      message.mutable_draft()->set_counter(*message.live().list().drafts().rbegin());
+    }
+    *message.mutable_live() = Resign(message.live().list());
+    network_->Send(from, to, wire::MakeFrame(request.type, message), rng_.Between(0, 5 * kSecond));
+  }
+}
+
 void Adversary::Request(Address from, Address to, wire::Frame& request) {
   if (!active_ || !IsOurs(from)) return;
   const wire::Frame honest = request;
@@ -163,27 +182,10 @@ void Adversary::Request(Address from, Address to, wire::Frame& request) {
       }
       break;
     }
-    case FrameType::kProposeRound: {
-      wire::ProposeRoundRequest message;
-      if (!Parse(request, message)) break;
-      if (Has(kAltersHeaders)) {
-        AlterHeader(*message.mutable_draft());
-        request = wire::MakeFrame(request.type, message);
-      }
-      if (party_ == 1 && Has(kSecondHeaders)) {
-        // The same counter, in a header that differs, with a list that names it.
-        AlterHeader(*message.mutable_draft());
-        message.mutable_draft()->set_counter(message.live().list().highest_counter());
-        if (message.live().list().drafts_size() > 0) {
-          message.mutable_draft()->set_counter(*message.live().list().drafts().rbegin());
-        }
-        *message.mutable_live() = Resign(message.live().list());
-        network_->Send(from, to, wire::MakeFrame(request.type, message),
-                       rng_.Between(0, 5 * kSecond));
-      }
+    case FrameType::kProposeRound:
+      AlterProposal(from, to, request);
       proposals_.push_back({from, to, honest});
       break;
-    }
     case FrameType::kLiveRounds:
       if (Has(kLiesAboutRounds) && !lists_.empty()) {
         request = lists_[rng_.Below(lists_.size())];

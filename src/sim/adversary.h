@@ -79,6 +79,7 @@ class Adversary {
   };
   void Replay(Sent old, Time delay);
   void AlterHeader(wire::RoundHeader& header);
+  void AlterProposal(Address from, Address to, wire::Frame& request);
   void AnswerClient(const wire::Frame& request, wire::Frame& answer);
   // The strategy kTampersRefreshes: what goes to the next party, back to the one before, and to
   // clients.

@@ -8,7 +8,6 @@
 #include "src/onion/onion.h"
 #include "src/round/header.h"
 #include "src/round/refresh.h"
-#include "src/wire/client.pb.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/query_batch.h"
 
@@ -277,6 +276,29 @@ bool Oracles::Fetched(Address client, const Digest& round_id) const {
   return found != asking_.end() && found->second.fetched.contains(ToString(round_id));
 }
 
+void Oracles::SendsQueries(Address from, const wire::SubmitQueriesRequest& message) {
+  for (size_t i = 0; i < message.slots().size() / 4; ++i) {
+    const std::string token = message.tokens().substr(i * kTokenBytes, kTokenBytes);
+    OneContent(0, "the slot", message.round_id() + token,
+               AsBytes(message.tallies()).subspan(4 * i, 4));
+    sent_[from][message.round_id()].insert(SlotAt(message.slots(), i));
+  }
+  Asking& asking = asking_[from];
+  if (!asking.rounds.insert(message.round_id()).second) return;
+  // What a malicious frontend answers is not looked at.
+  if (asking.rounds.size() > asking.attempts && IsHonest(1)) {
+    Violate("ledger", absl::StrCat("client ", from, ": a lookup is sent in ", asking.rounds.size(),
+                                   " rounds, and ", asking.attempts, " are allowed"));
+  }
+  for (const auto& [other, since] : asking.under_way) {
+    if (!asking.one_at_a_time || !IsHonest(1) || scheduler_.now() - since > kKnownFor) continue;
+    Violate("ledger", absl::StrCat("client ", from, " asks in round ", Short(message.round_id()),
+                                   ", and is not done with round ", Short(other)));
+  }
+  asking.under_way.try_emplace(message.round_id(), scheduler_.now());
+  if (const auto counter = CounterOf(message.round_id())) CheckCharge(from, *counter);
+}
+
 void Oracles::Request(Address from, Address to, const wire::Frame& request) {
   if (!IsHonest(from)) return;
   const Address party = PartyOf(from);
@@ -296,32 +318,8 @@ void Oracles::Request(Address from, Address to, const wire::Frame& request) {
                  AsBytes(message.slots()));
       return;
     }
-    case FrameType::kSubmitQueries: {
-      const auto message = Parse<wire::SubmitQueriesRequest>(request);
-      for (size_t i = 0; i < message.slots().size() / 4; ++i) {
-        const std::string token = message.tokens().substr(i * kTokenBytes, kTokenBytes);
-        OneContent(0, "the slot", message.round_id() + token,
-                   AsBytes(message.tallies()).subspan(4 * i, 4));
-        sent_[from][message.round_id()].insert(SlotAt(message.slots(), i));
-      }
-      Asking& asking = asking_[from];
-      if (!asking.rounds.insert(message.round_id()).second) return;
-      // What a malicious frontend answers is not looked at.
-      if (asking.rounds.size() > asking.attempts && IsHonest(1)) {
-        Violate("ledger",
-                absl::StrCat("client ", from, ": a lookup is sent in ", asking.rounds.size(),
-                             " rounds, and ", asking.attempts, " are allowed"));
-      }
-      for (const auto& [other, since] : asking.under_way) {
-        if (!asking.one_at_a_time || !IsHonest(1) || scheduler_.now() - since > kKnownFor) continue;
-        Violate("ledger",
-                absl::StrCat("client ", from, " asks in round ", Short(message.round_id()),
-                             ", and is not done with round ", Short(other)));
-      }
-      asking.under_way.try_emplace(message.round_id(), scheduler_.now());
-      if (const auto counter = CounterOf(message.round_id())) CheckCharge(from, *counter);
-      return;
-    }
+    case FrameType::kSubmitQueries:
+      return SendsQueries(from, Parse<wire::SubmitQueriesRequest>(request));
     case FrameType::kProposeRound: {
       const auto message = Parse<wire::ProposeRoundRequest>(request);
       drafts_[{from, message.draft().counter()}] = message.draft();
@@ -415,181 +413,215 @@ void Oracles::CountRun(FrameType stage, const std::string& round_id, Address fro
                                  kMostRuns, " times"));
 }
 
+void Oracles::HeaderSigned(const Exchange& call) {
+  const auto message = Parse<wire::ProposeRoundResponse>(call.answer);
+  const Digest id = round::RoundId(message.header().header());
+  const uint64_t counter = message.header().header().counter();
+  OneContent(call.from, "the header with counter", std::to_string(counter), id);
+  rounds_[id] = counter;
+  round_bytes_[ToString(id)] = round::TaggedAnswerBytes(message.header().header());
+  signed_.try_emplace({call.from, counter}, scheduler_.now());
+  highest_signed_[call.from] = std::max(highest_signed_[call.from], counter);
+  Committed(call.from, ToString(id), {Content::kHeader});
+  if (const auto draft = drafts_.find({call.from, counter}); draft != drafts_.end()) {
+    wire::RoundHeader completed = draft->second;
+    for (int i = completed.onion_keys_size(); i < message.header().header().onion_keys_size();
+         ++i) {
+      completed.add_onion_keys(message.header().header().onion_keys(i));
+    }
+    if (round::RoundId(completed) != id) {
+      Violate("contents", absl::StrCat(call.from,
+                                       ": signs another header than it has drafted, with "
+                                       "counter ",
+                                       counter));
+    }
+  }
+}
+
+void Oracles::OfflineEnded(const Exchange& call) {
+  const auto message = Parse<wire::OfflineRequest>(call.request);
+  const std::string id = ToString(round::RoundId(message.header().header()));
+  if (!call.error.ok()) {
+    if (PartyOf(call.to) == 1) StageFailed(call.party, id, call.error, message.has_part());
+    return;
+  }
+  if (message.has_part()) {
+    OneList(call.party, "the accepted list of round", id, message.part(), call.request.bulk);
+    Tiles(call.from, call.request.type, id, message.part());
+  } else {
+    OneContent(call.party, "the accepted list of round", id, call.request.bulk);
+  }
+  holding_.try_emplace({call.party, message.header().header().counter()});
+}
+
+void Oracles::LiveRoundsTaken(const Exchange& call) {
+  const auto asked = Parse<wire::LiveRoundsRequest>(call.request);
+  const auto message = Parse<wire::LiveRoundsResponse>(call.answer);
+  for (const uint64_t counter : asked.live().list().rounds()) {
+    const bool lacks = std::ranges::any_of(message.lacked(), [&](const auto& lack) {
+      return lack.party() == static_cast<uint32_t>(call.from) && lack.counter() == counter;
+    });
+    const auto holding = holding_.find({call.from, counter});
+    if (!lacks && holding != holding_.end()) holding->second.confirmed = true;
+  }
+}
+
+void Oracles::RefreshSigned(const Exchange& call) {
+  const auto message = Parse<wire::ProposeRefreshRequest>(call.request);
+  OneContent(call.party, absl::StrCat("refresh ", message.header().number(), " of round"),
+             message.header().round_id(), round::RefreshDigest(message.header()));
+  signed_refreshes_.emplace(call.party, round::RefreshDigest(message.header()));
+}
+
+void Oracles::Refreshed(const Exchange& call) {
+  const wire::RefreshHeader header = Parse<wire::RefreshRequest>(call.request).header().header();
+  const auto message = Parse<wire::RefreshResponse>(call.answer);
+  if (IsHonest(call.from) &&
+      !signed_refreshes_.contains({call.party, round::RefreshDigest(header)})) {
+    Violate("contents", absl::StrCat("party ", call.party, " answers refresh ", header.number(),
+                                     ", which it has not signed"));
+  }
+  // Masks follow from the party's own tag: two outputs under one show what is behind them.
+  OneContent(call.party, "the answers of a refresh under tag",
+             message.tags().substr(0, sizeof(round::RefreshTag)), call.answer.bulk,
+             /*may_be_cut=*/true);
+  OneContent(call.party, absl::StrCat("the tags of refresh ", header.number(), " of round"),
+             header.round_id(), AsBytes(message.tags()));
+  OneContent(call.party, absl::StrCat("the answers of refresh ", header.number(), " of round"),
+             header.round_id(), call.answer.bulk, /*may_be_cut=*/true);
+}
+
+void Oracles::OnionsTaken(const Exchange& call) {
+  const auto asked = Parse<wire::SubmitOnionsRequest>(call.request);
+  const auto message = Parse<wire::SubmitOnionsResponse>(call.answer);
+  acknowledged_[asked.round_id()] = scheduler_.now();
+  for (int i = 0; i < std::min(asked.submissions_size(), message.first_slots_size()); ++i) {
+    Bytes slot;
+    AppendLe(slot, message.first_slots(i));
+    OneContent(call.from, "the slots of submission",
+               asked.submissions(i).substr(0, onion::kEncBytes) + asked.round_id(), slot);
+  }
+}
+
+void Oracles::RoundShown(const Exchange& call) {
+  const std::string id = Parse<wire::WaitRoundRequest>(call.request).round_id();
+  const auto state = Parse<wire::WaitRoundResponse>(call.answer).round().state();
+  if (call.error.ok() && (state == wire::CLOSED || state == wire::ABORTED)) {
+    asking_[call.to].under_way.erase(id);
+  }
+  if (!absl::IsNotFound(call.error)) return;
+  asking_[call.to].under_way.erase(id);
+  const auto known = to_be_known_.find(id);
+  if (known == to_be_known_.end() || frontend_clock_jumps_ ||
+      scheduler_.now() - known->second > kKnownFor) {
+    return;
+  }
+  Violate("kept", absl::StrCat("the frontend has forgotten round ", Short(id)));
+}
+
+void Oracles::OnlineEnded(const Exchange& call) {
+  const auto message = Parse<wire::OnlineRequest>(call.request);
+  const std::string& id = message.round_id();
+  if (!call.error.ok()) {
+    if (PartyOf(call.to) == 1) StageFailed(call.party, id, call.error, message.has_part());
+    return;
+  }
+  const wire::ListPart& part = message.part();
+  if (message.has_part()) {
+    OneBatch(call.party, "the accepted queries of round", id, part, call.request.bulk);
+    Tiles(call.from, call.request.type, id, part);
+    OneOfAnswers(call.party, id, part, call.request.bulk, call.answer.bulk);
+  } else {
+    OneContent(call.party, "the accepted queries of round", id, call.request.bulk);
+    OneContent(call.party, "the answers of round", id, call.answer.bulk, /*may_be_cut=*/true);
+    if (!call.cut && call.party == last_) SameSeeds(id, call.answer.bulk);
+  }
+  Committed(call.party, id, {Content::kQueriesInput});
+  if (call.party != last_) Committed(call.party, id, {Content::kAnswersInput});
+  // One of several machines makes all answers before it gives any. A machine that is alone
+  // holds back the end of its answers.
+  if (!call.cut && part.first() + part.count() == part.records()) {
+    Committed(call.party, id, {Content::kAnswersOutput});
+  }
+}
+
+void Oracles::QueriesEnded(const Exchange& call) {
+  const auto message = Parse<wire::SubmitQueriesRequest>(call.request);
+  if (call.error.ok()) {
+    acknowledged_[message.round_id()] = scheduler_.now();
+    for (size_t i = 0; i < message.slots().size() / 4; ++i) {
+      accepted_[{call.from, message.round_id()}].insert(SlotAt(message.slots(), i));
+    }
+    return;
+  }
+  asking_[call.to].under_way.erase(message.round_id());
+  if (malicious_ == 0 &&
+      (absl::IsInvalidArgument(call.error) || absl::IsPermissionDenied(call.error))) {
+    Violate("kept", absl::StrCat("client ", call.to, ": ", call.error.ToString()));
+  }
+}
+
+void Oracles::AnswersFetched(const Exchange& call) {
+  const auto message = Parse<wire::FetchAnswersRequest>(call.request);
+  if (call.error.ok()) {
+    answered_.insert(message.round_id());
+    asking_[call.to].fetched.insert(message.round_id());
+    asking_[call.to].rounds.clear();
+    asking_[call.to].under_way.clear();
+    Committed(call.party, message.round_id(), {Content::kAnswersInput, Content::kAnswersOutput});
+    return;
+  }
+  asking_[call.to].under_way.erase(message.round_id());
+  if (malicious_ != 0) return;
+  bool lost = absl::IsInvalidArgument(call.error) || absl::IsPermissionDenied(call.error);
+  if (absl::StrContains(call.error.message(), "was not used")) {
+    for (size_t i = 0; i < message.slots().size() / 4; ++i) {
+      const uint32_t slot = SlotAt(message.slots(), i);
+      lost |= accepted_[{call.from, message.round_id()}].contains(slot) &&
+              absl::StrContains(call.error.message(), absl::StrCat("slot ", slot, ":"));
+    }
+  }
+  if (lost) Violate("kept", absl::StrCat("client ", call.to, ": ", call.error.ToString()));
+}
+
 void Oracles::Answer(Address from, Address to, const wire::Frame& request,
                      const Network::Answer& given) {
   if (!IsHonest(from)) return;
-  const Address party = PartyOf(from);
-  const wire::Frame& answer = given.frame;
-  const bool ok = answer.type != FrameType::kError;
-  const absl::Status error = ok ? absl::OkStatus() : wire::ErrorOf(answer);
+  const bool ok = given.frame.type != FrameType::kError;
+  const Exchange call = {.from = from,
+                         .to = to,
+                         .party = PartyOf(from),
+                         .request = request,
+                         .answer = given.frame,
+                         .cut = given.cut,
+                         .error = ok ? absl::OkStatus() : wire::ErrorOf(given.frame)};
+  // Of these, errors tell something, too.
   switch (request.type) {
-    case FrameType::kProposeRound: {
-      if (!ok) return;
-      const auto message = Parse<wire::ProposeRoundResponse>(answer);
-      const Digest id = round::RoundId(message.header().header());
-      const uint64_t counter = message.header().header().counter();
-      OneContent(from, "the header with counter", std::to_string(counter), id);
-      rounds_[id] = counter;
-      round_bytes_[ToString(id)] = round::TaggedAnswerBytes(message.header().header());
-      signed_.try_emplace({from, counter}, scheduler_.now());
-      highest_signed_[from] = std::max(highest_signed_[from], counter);
-      Committed(from, ToString(id), {Content::kHeader});
-      if (const auto draft = drafts_.find({from, counter}); draft != drafts_.end()) {
-        wire::RoundHeader completed = draft->second;
-        for (int i = completed.onion_keys_size(); i < message.header().header().onion_keys_size();
-             ++i) {
-          completed.add_onion_keys(message.header().header().onion_keys(i));
-        }
-        if (round::RoundId(completed) != id) {
-          Violate("contents", absl::StrCat(from,
-                                           ": signs another header than it has drafted, with "
-                                           "counter ",
-                                           counter));
-        }
-      }
-      return;
-    }
-    case FrameType::kOffline: {
-      const auto message = Parse<wire::OfflineRequest>(request);
-      const std::string id = ToString(round::RoundId(message.header().header()));
-      if (!ok && PartyOf(to) == 1) StageFailed(party, id, error, message.has_part());
-      if (!ok) return;
-      if (message.has_part()) {
-        OneList(party, "the accepted list of round", id, message.part(), request.bulk);
-        Tiles(from, request.type, id, message.part());
-      } else {
-        OneContent(party, "the accepted list of round", id, request.bulk);
-      }
-      holding_.try_emplace({party, message.header().header().counter()});
-      return;
-    }
-    case FrameType::kLiveRounds: {
-      if (!ok) return;
-      const auto asked = Parse<wire::LiveRoundsRequest>(request);
-      const auto message = Parse<wire::LiveRoundsResponse>(answer);
-      for (const uint64_t counter : asked.live().list().rounds()) {
-        const bool lacks = std::ranges::any_of(message.lacked(), [&](const auto& lack) {
-          return lack.party() == static_cast<uint32_t>(from) && lack.counter() == counter;
-        });
-        const auto holding = holding_.find({from, counter});
-        if (!lacks && holding != holding_.end()) holding->second.confirmed = true;
-      }
-      return;
-    }
-    case FrameType::kProposeRefresh: {
-      if (!ok) return;
-      const auto message = Parse<wire::ProposeRefreshRequest>(request);
-      OneContent(party, absl::StrCat("refresh ", message.header().number(), " of round"),
-                 message.header().round_id(), round::RefreshDigest(message.header()));
-      signed_refreshes_.emplace(party, round::RefreshDigest(message.header()));
-      return;
-    }
-    case FrameType::kRefresh: {
-      if (!ok) return;
-      const wire::RefreshHeader header = Parse<wire::RefreshRequest>(request).header().header();
-      const auto message = Parse<wire::RefreshResponse>(answer);
-      if (IsHonest(from) && !signed_refreshes_.contains({party, round::RefreshDigest(header)})) {
-        Violate("contents", absl::StrCat("party ", party, " answers refresh ", header.number(),
-                                         ", which it has not signed"));
-      }
-      // Masks follow from the party's own tag: two outputs under one show what is behind them.
-      OneContent(party, "the answers of a refresh under tag",
-                 message.tags().substr(0, sizeof(round::RefreshTag)), answer.bulk,
-                 /*may_be_cut=*/true);
-      OneContent(party, absl::StrCat("the tags of refresh ", header.number(), " of round"),
-                 header.round_id(), AsBytes(message.tags()));
-      OneContent(party, absl::StrCat("the answers of refresh ", header.number(), " of round"),
-                 header.round_id(), answer.bulk, /*may_be_cut=*/true);
-      return;
-    }
-    case FrameType::kSubmitOnions: {
-      if (!ok) return;
-      const auto asked = Parse<wire::SubmitOnionsRequest>(request);
-      const auto message = Parse<wire::SubmitOnionsResponse>(answer);
-      acknowledged_[asked.round_id()] = scheduler_.now();
-      for (int i = 0; i < std::min(asked.submissions_size(), message.first_slots_size()); ++i) {
-        Bytes slot;
-        AppendLe(slot, message.first_slots(i));
-        OneContent(from, "the slots of submission",
-                   asked.submissions(i).substr(0, onion::kEncBytes) + asked.round_id(), slot);
-      }
-      return;
-    }
-    case FrameType::kWaitRound: {
-      const std::string id = Parse<wire::WaitRoundRequest>(request).round_id();
-      const auto state = Parse<wire::WaitRoundResponse>(answer).round().state();
-      if (ok && (state == wire::CLOSED || state == wire::ABORTED)) asking_[to].under_way.erase(id);
-      if (!absl::IsNotFound(error)) return;
-      asking_[to].under_way.erase(id);
-      const auto known = to_be_known_.find(id);
-      if (known == to_be_known_.end() || frontend_clock_jumps_ ||
-          scheduler_.now() - known->second > kKnownFor) {
-        return;
-      }
-      Violate("kept", absl::StrCat("the frontend has forgotten round ", Short(id)));
-      return;
-    }
-    case FrameType::kOnline: {
-      const auto message = Parse<wire::OnlineRequest>(request);
-      const std::string& id = message.round_id();
-      if (!ok && PartyOf(to) == 1) StageFailed(party, id, error, message.has_part());
-      if (!ok) return;
-      const wire::ListPart& part = message.part();
-      if (message.has_part()) {
-        OneBatch(party, "the accepted queries of round", id, part, request.bulk);
-        Tiles(from, request.type, id, part);
-        OneOfAnswers(party, id, part, request.bulk, answer.bulk);
-      } else {
-        OneContent(party, "the accepted queries of round", id, request.bulk);
-        OneContent(party, "the answers of round", id, answer.bulk, /*may_be_cut=*/true);
-        if (!given.cut && party == last_) SameSeeds(id, answer.bulk);
-      }
-      Committed(party, id, {Content::kQueriesInput});
-      if (party != last_) Committed(party, id, {Content::kAnswersInput});
-      // One of several machines makes all answers before it gives any. A machine that is alone
-      // holds back the end of its answers.
-      if (!given.cut && part.first() + part.count() == part.records()) {
-        Committed(party, id, {Content::kAnswersOutput});
-      }
-      return;
-    }
-    case FrameType::kSubmitQueries: {
-      const auto message = Parse<wire::SubmitQueriesRequest>(request);
-      if (!ok) asking_[to].under_way.erase(message.round_id());
-      if (ok) {
-        acknowledged_[message.round_id()] = scheduler_.now();
-        for (size_t i = 0; i < message.slots().size() / 4; ++i) {
-          accepted_[{from, message.round_id()}].insert(SlotAt(message.slots(), i));
-        }
-      } else if (malicious_ == 0 &&
-                 (absl::IsInvalidArgument(error) || absl::IsPermissionDenied(error))) {
-        Violate("kept", absl::StrCat("client ", to, ": ", error.ToString()));
-      }
-      return;
-    }
-    case FrameType::kFetchAnswers: {
-      const auto message = Parse<wire::FetchAnswersRequest>(request);
-      if (ok) {
-        answered_.insert(message.round_id());
-        asking_[to].fetched.insert(message.round_id());
-        asking_[to].rounds.clear();
-        asking_[to].under_way.clear();
-        Committed(party, message.round_id(), {Content::kAnswersInput, Content::kAnswersOutput});
-        return;
-      }
-      asking_[to].under_way.erase(message.round_id());
-      if (malicious_ != 0) return;
-      bool lost = absl::IsInvalidArgument(error) || absl::IsPermissionDenied(error);
-      if (absl::StrContains(error.message(), "was not used")) {
-        for (size_t i = 0; i < message.slots().size() / 4; ++i) {
-          const uint32_t slot = SlotAt(message.slots(), i);
-          lost |= accepted_[{from, message.round_id()}].contains(slot) &&
-                  absl::StrContains(error.message(), absl::StrCat("slot ", slot, ":"));
-        }
-      }
-      if (lost) Violate("kept", absl::StrCat("client ", to, ": ", error.ToString()));
-      return;
-    }
+    case FrameType::kOffline:
+      return OfflineEnded(call);
+    case FrameType::kWaitRound:
+      return RoundShown(call);
+    case FrameType::kOnline:
+      return OnlineEnded(call);
+    case FrameType::kSubmitQueries:
+      return QueriesEnded(call);
+    case FrameType::kFetchAnswers:
+      return AnswersFetched(call);
+    default:
+      break;
+  }
+  if (!ok) return;
+  switch (request.type) {
+    case FrameType::kProposeRound:
+      return HeaderSigned(call);
+    case FrameType::kLiveRounds:
+      return LiveRoundsTaken(call);
+    case FrameType::kProposeRefresh:
+      return RefreshSigned(call);
+    case FrameType::kRefresh:
+      return Refreshed(call);
+    case FrameType::kSubmitOnions:
+      return OnionsTaken(call);
     default:
       return;
   }

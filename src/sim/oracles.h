@@ -33,10 +33,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "src/base/bytes.h"
 #include "src/client/ledger.h"
 #include "src/server/journal.h"
 #include "src/sim/network.h"
+#include "src/wire/client.pb.h"
 #include "src/wire/frame.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/round.pb.h"
@@ -140,6 +142,29 @@ class Oracles {
   void CheckLiveList(const wire::LiveRounds& list);
   // A client is about to pay for queries in a round.
   void CheckCharge(Address client, uint64_t counter);
+
+  void SendsQueries(Address from, const wire::SubmitQueriesRequest& message);
+
+  // An answer of `from`, of this party, to a request of `to`.
+  struct Exchange {
+    Address from, to, party;
+    const wire::Frame& request;
+    const wire::Frame& answer;
+    bool cut;
+    absl::Status error;  // if that is the answer
+  };
+  // Of these the answer may be an error.
+  void OfflineEnded(const Exchange& call);
+  void OnlineEnded(const Exchange& call);
+  void RoundShown(const Exchange& call);
+  void QueriesEnded(const Exchange& call);
+  void AnswersFetched(const Exchange& call);
+  // Of these it is none.
+  void HeaderSigned(const Exchange& call);
+  void LiveRoundsTaken(const Exchange& call);
+  void RefreshSigned(const Exchange& call);
+  void Refreshed(const Exchange& call);
+  void OnionsTaken(const Exchange& call);
 
   const Scheduler& scheduler_;
   const Address last_;

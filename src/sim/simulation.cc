@@ -37,6 +37,7 @@
 #include "src/sim/party_server.h"
 #include "src/sim/scheduler.h"
 #include "src/sim/term_client.h"
+#include "src/sim/troubles.h"
 #include "src/storage/file.h"
 
 namespace shoal::sim {
@@ -53,7 +54,7 @@ constexpr char kJournal[] = "/sim/state/journal";
 constexpr char kClientState[] = "/sim/state/client";
 constexpr char kClientGuard[] = "/sim/state/client.guard";
 constexpr size_t kMaxCopies = 24;
-constexpr int kInitialClients = 2, kInitialWatchers = 2;
+constexpr int kInitialWatchers = 2;
 constexpr Address kFirstWatcher = kFirstClient + 50;
 constexpr Time kWatcherCall = 70 * kSecond;
 constexpr char kTerms[] = "/sim/state/terms";
@@ -62,8 +63,6 @@ constexpr char kTerms[] = "/sim/state/terms";
 constexpr Time kEndNoticed = 10 * kSecond, kKillAfter = 4 * kSecond;
 // How likely something happens within a piece; and within one of a round that is to have a term.
 constexpr double kWithinPiece = 0.5, kBeforeATerm = 0.05;
-// A term takes some seconds to begin: where trouble is about refreshes, it lasts longer by this.
-constexpr Time kTermsTakeTime = 25 * kSecond;
 
 // All randomness of simulated programs that have none of their own; a generator for tests.
 Rng* randomness = nullptr;
@@ -105,7 +104,7 @@ class LogSink final : public spdlog::sinks::base_sink<spdlog::details::null_mute
   void flush_() override {}
 };
 
-class Simulation {
+class Simulation : public Victims {
  public:
   Simulation(const Universe& universe, const Options& options);
   Outcome Run();
@@ -177,27 +176,6 @@ class Simulation {
     bool must_succeed = false;  // comes after all trouble, and must see the last epoch
     bool done = false;
   };
-  // A crash of a party so many steps after a write to its journal, or after a compaction has begun:
-  // within, at first.
-  struct JournalCrash {
-    size_t which = 0;
-    bool compaction = false;
-    uint64_t skip = 0;  // so many writes, or compactions
-    uint64_t steps = 0;
-    bool power = false;
-    bool over = false;
-  };
-  // A crash at a message, or soon after it.
-  struct MessageCrash {
-    size_t which = 0;
-    wire::FrameType type = {};
-    bool answer = false;  // or at a request
-    uint64_t skip = 0;    // so many of them
-    uint64_t steps = 0;
-    bool power = false;
-    bool over = false;
-  };
-
   Time now() const { return scheduler_.now(); }
   void Tell(const std::string& what) const;
   void StartNode(Node& node);
@@ -213,6 +191,8 @@ class Simulation {
   void RunDevice(Device& device);
   void CheckState(Device& device, client::FileStateStore& store);
   absl::Status RunLookup(Device& device, client::FileStateStore& store, const Lookup& lookup);
+  void CheckResults(const Device& device, const Lookup& lookup,
+                    const std::vector<client::Lookup>& results, uint64_t epoch);
   Device& AddDevice(size_t lookups);
   void StartWatcher(bool must_succeed);
   void RunWatcher(Watcher& watcher);
@@ -232,27 +212,36 @@ class Simulation {
   // meanwhile. No piece may come of what has ended (on_next), and what it is made of must be there
   // all the time.
   void WithinPiece(Node& node, const Digest& round_id, bool of_term);
+  // One of these, which begins now. Returns what the round or term meets.
+  const char* Interfere(Node& node, const Digest& id, bool of_term);
   // At the head of party 1, which has several machines: ends rounds while their queries are closed.
   void EndRoundsWhileClosing(Node& node);
   // The operator puts the table's next epoch there, and the party takes it if it runs.
   void PutEpoch(Node& node, uint64_t epoch);
-  // Parties have the first numbers, clients the next ones.
   Process* ProcessOf(size_t which);
-  Address AddressOf(size_t which) const;
-  void Crash(size_t which, uint64_t steps, bool power, bool starts_soon);
+  Address AddressOf(size_t which) const override;
+  Machine& MachineOf(size_t which) override;
+  MachineJob* JobOf(size_t party) override { return parties_[party]->job.get(); }
+  void Crash(size_t which, uint64_t steps, bool power, bool starts_soon) override;
+  void Restart(size_t party) override;
+  void PutEpoch(size_t machine, uint64_t epoch) override { PutEpoch(*nodes_[machine], epoch); }
+  void DiskWillFail(size_t which) override;
+  void ClockWillJump(size_t which) override;
   void Message(Address from, Address to, wire::FrameType type, bool answer);
-  // A party's disk writes to its journal, or begins to compact it.
-  void JournalIsWritten(size_t which, bool compaction);
   void KeepCopy(Device& device);
   void BringBackCopy(Device& device);
-  void PlanTrouble();
-  void PlanMessageCrash(size_t which);
-  void PlanJournalCrash();
-  void PlanEpochs();
-  void TamperRefreshes();
-  void PlanTroubleWithin();
+  // Before the run: machine `rank` of party `number`, and what goes wrong.
+  void SetUpMachine(uint32_t number, uint32_t rank);
+  void MakeTroubles();
   void Heal();
   void CheckEnd();
+  // All of them have ended as they must, and keep no seed of a round that is over.
+  void CheckClients();
+  // No term stays behind: it has the last epoch, or has ended.
+  void CheckTerms(const Node& first, const wire::LiveRounds& list);
+  // The machine has nothing of rounds and terms that have ended.
+  void CheckErased(const Node& node, const std::map<Digest, uint64_t>& ended,
+                   const std::set<uint64_t>& live_terms, uint64_t highest_counter);
   bool AllDone() const;
   uint64_t NewestEpoch() const;
 
@@ -264,25 +253,18 @@ class Simulation {
   Scheduler scheduler_;
   Network network_;
   Oracles oracles_;
-  std::unique_ptr<Adversary> adversary_;
+  std::unique_ptr<Troubles> troubles_;
+  Adversary* adversary_ = nullptr;  // of troubles_
   shoald::Rounds plan_;
   uint64_t compact_bytes_ = 0;  // of the parties' journals
   std::vector<std::unique_ptr<PartyMachines>> parties_;
   std::vector<std::unique_ptr<Node>> nodes_;  // heads first
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Watcher>> watchers_;
-  Time trouble_ends_ = 0;
   bool healed_ = false;
-  bool restores_copies_ = false;
-  bool links_fail_ = false;  // some time
-  bool disk_fails_ = false;  // now
-  bool epochs_change_ = false;
   Rng pieces_rng_;                                      // of what happens within pieces
   std::map<const Fiber*, std::string> must_not_leave_;  // who makes a piece of what has ended
   uint64_t ends_while_closing_ = 0;                     // rounds that are still to end so
-  std::vector<MessageCrash> message_crashes_;
-  std::vector<JournalCrash> journal_crashes_;
-  std::vector<std::string> troubles_;
   Outcome outcome_;
 };
 
@@ -477,18 +459,7 @@ void Simulation::BootNode(Node& node) {
   scheduler_.Kill(node.process);
 }
 
-void Simulation::WithinPiece(Node& node, const Digest& round_id, bool of_term) {
-  if (healed_ || !node.runs()) return;
-  if (!pieces_rng_.Chance(has_terms() && !of_term ? kBeforeATerm : kWithinPiece)) return;
-  PartyServer& server = *node.server;
-  const Digest id = round_id;
-  const auto lives = [&] {
-    return of_term ? server.terms()->Find(id).ok() : server.party().Stage(id).ok();
-  };
-  // Another fiber may have ended it since the program looked. A term that ends while its files
-  // cannot be erased leaves them until the next start.
-  if (!lives() || (of_term && disk_fails_)) return;
-  ++outcome_.within_pieces;
+const char* Simulation::Interfere(Node& node, const Digest& id, bool of_term) {
   const auto end_at = [this, id, of_term](Node& where) {
     if (!where.runs()) return;
     scheduler_.Spawn(where.process, [&where, id, of_term] {
@@ -499,31 +470,25 @@ void Simulation::WithinPiece(Node& node, const Digest& round_id, bool of_term) {
       where.server->party().End(id).IgnoreError();
     });
   };
-  const char* what = "";
   switch (pieces_rng_.Below(6)) {
     case 0:
-      what = "ends at the frontend";
       end_at(*nodes_[0]);
-      break;
+      return "ends at the frontend";
     case 1:
-      what = "ends at this party";
       end_at(node);
-      break;
+      return "ends at this party";
     case 2: {
-      what = "meets a crash";
       const auto which = static_cast<size_t>(
           std::ranges::find(nodes_, &node, [](const auto& one) { return one.get(); }) -
           nodes_.begin());
       Crash(which, pieces_rng_.Below(uint64_t{1} << pieces_rng_.Below(6)), pieces_rng_.Chance(0.3),
             /*starts_soon=*/true);
-      break;
+      return "meets a crash";
     }
     case 3:
-      what = "meets the end of the process in good order";
       Terminate(node);
-      break;
+      return "meets the end of the process in good order";
     case 4: {
-      what = "meets a new epoch";
       const uint64_t most = has_terms() ? universe_.epochs() - 1 : kEpochs;
       for (const auto& one : nodes_) {
         scheduler_.At(now() + pieces_rng_.Between(0, kSecond),
@@ -531,13 +496,27 @@ void Simulation::WithinPiece(Node& node, const Digest& round_id, bool of_term) {
                         PutEpoch(*one, epoch);
                       });
       }
-      break;
+      return "meets a new epoch";
     }
-    case 5:
-      what = "meets connections that break";
+    default:
       network_.BreakCalls(node.process);
-      break;
+      return "meets connections that break";
   }
+}
+
+void Simulation::WithinPiece(Node& node, const Digest& round_id, bool of_term) {
+  if (healed_ || !node.runs()) return;
+  if (!pieces_rng_.Chance(has_terms() && !of_term ? kBeforeATerm : kWithinPiece)) return;
+  PartyServer& server = *node.server;
+  const Digest id = round_id;
+  const auto lives = [&] {
+    return of_term ? server.terms()->Find(id).ok() : server.party().Stage(id).ok();
+  };
+  // Another fiber may have ended it since the program looked. A term that ends while its files
+  // cannot be erased leaves them until the next start.
+  if (!lives() || (of_term && troubles_->disk_fails())) return;
+  ++outcome_.within_pieces;
+  const char* const what = Interfere(node, id, of_term);
   Tell(absl::StrCat(node.machine.name, ": a piece of ", of_term ? "term " : "round ",
                     Hex(BytesView(id).first(4)), ".. ", what));
   scheduler_.Sleep(pieces_rng_.Between(0, pieces_rng_.Chance(0.5) ? kSecond : 50 * kMillisecond));
@@ -611,7 +590,7 @@ void Simulation::Died(Process* process) {
         absl::StrCat(device->machine.name, device->cuts_power ? " loses its power" : " is killed"));
     const Time longest = healed_ || device->starts_soon ? kSecond / 2 : 5 * kSecond;
     scheduler_.At(now() + rng_.Between(kSecond / 20, longest), [this, device = device.get()] {
-      if (restores_copies_ && !device->old_copies.empty() && rng_.Chance(0.7)) {
+      if (troubles_->restores_copies() && !device->old_copies.empty() && rng_.Chance(0.7)) {
         BringBackCopy(*device);
       }
       StartDevice(*device);
@@ -640,6 +619,28 @@ Address Simulation::AddressOf(size_t which) const {
   return which < nodes_.size() ? nodes_[which]->address : devices_[which - nodes_.size()]->address;
 }
 
+Machine& Simulation::MachineOf(size_t which) {
+  return which < nodes_.size() ? nodes_[which]->machine : devices_[which - nodes_.size()]->machine;
+}
+
+void Simulation::Restart(size_t party) {
+  for (Node* const node : parties_[party]->nodes) {
+    if (node->runs()) Terminate(*node);
+  }
+}
+
+void Simulation::DiskWillFail(size_t which) {
+  if (which >= nodes_.size()) devices_[which - nodes_.size()]->undisturbed = false;
+}
+
+void Simulation::ClockWillJump(size_t which) {
+  if (which >= nodes_.size()) {
+    devices_[which - nodes_.size()]->clock_jumps = true;
+  } else if (PartyAt(nodes_[which]->address) == 1) {
+    oracles_.set_frontend_clock_jumps();
+  }
+}
+
 void Simulation::Crash(size_t which, uint64_t steps, bool power, bool starts_soon) {
   Process* const process = ProcessOf(which);
   if (healed_ || process == nullptr || !process->alive) return;
@@ -654,28 +655,10 @@ void Simulation::Crash(size_t which, uint64_t steps, bool power, bool starts_soo
 }
 
 void Simulation::Message(Address from, Address to, wire::FrameType type, bool answer) {
-  if (restores_copies_ && from >= kFirstClient && from < kFirstWatcher) {
+  if (troubles_->restores_copies() && from >= kFirstClient && from < kFirstWatcher) {
     KeepCopy(*devices_[static_cast<size_t>(from - kFirstClient)]);
   }
-  for (MessageCrash& crash : message_crashes_) {
-    const Address address = AddressOf(crash.which);
-    if (crash.over || crash.type != type || crash.answer != answer ||
-        (address != from && address != to)) {
-      continue;
-    }
-    if (crash.skip-- > 0) continue;
-    crash.over = true;
-    Crash(crash.which, crash.steps, crash.power, /*starts_soon=*/true);
-  }
-}
-
-void Simulation::JournalIsWritten(size_t which, bool compaction) {
-  for (JournalCrash& crash : journal_crashes_) {
-    if (crash.over || crash.which != which || crash.compaction != compaction) continue;
-    if (crash.skip-- > 0) continue;
-    crash.over = true;
-    Crash(which, crash.steps, crash.power, /*starts_soon=*/true);
-  }
+  troubles_->OnMessage(from, to, type, answer);
 }
 
 void Simulation::KeepCopy(Device& device) {
@@ -856,7 +839,7 @@ absl::Status Simulation::RunLookup(Device& device, client::FileStateStore& store
                   device.may_lack() ? client::kMaxAttempts * 100
                                     : options.max_attempts * static_cast<uint32_t>(rounds),
                   /*one_at_a_time=*/rounds == 1 && !device.restored && !device.lost_power &&
-                      !device.clock_jumps && !epochs_change_);
+                      !device.clock_jumps && !troubles_->epochs_change());
   SHOAL_ASSIGN_OR_RETURN(
       const auto chain,
       client::ChainClient::Create(&live->current(), options, &transport, &store, environment));
@@ -868,6 +851,12 @@ absl::Status Simulation::RunLookup(Device& device, client::FileStateStore& store
   }));
   const uint64_t epoch = live->current().manifest().epoch();
   device.least_epoch = std::max(device.least_epoch, epoch);
+  CheckResults(device, lookup, results, epoch);
+  return absl::OkStatus();
+}
+
+void Simulation::CheckResults(const Device& device, const Lookup& lookup,
+                              const std::vector<client::Lookup>& results, uint64_t epoch) {
   for (size_t i = 0; i < results.size(); ++i) {
     const size_t index = lookup.indices[i];
     const client::Lookup& result = results[i];
@@ -894,7 +883,6 @@ absl::Status Simulation::RunLookup(Device& device, client::FileStateStore& store
                                              epoch, ": ", wrong));
     }
   }
-  return absl::OkStatus();
 }
 
 // --- clients of terms ---
@@ -1032,289 +1020,17 @@ void Simulation::WatchTerm(Watcher& watcher, TermClient& client) {
   }
 }
 
-// --- trouble ---
-
-void Simulation::PlanMessageCrash(size_t which) {
-  using wire::FrameType;
-  constexpr FrameType kOfClients[] = {FrameType::kSubmitOnions, FrameType::kWaitRound,
-                                      FrameType::kSubmitQueries, FrameType::kFetchAnswers};
-  constexpr FrameType kOfParties[] = {FrameType::kProposeRound, FrameType::kOffline,
-                                      FrameType::kOnline, FrameType::kProposeRefresh,
-                                      FrameType::kRefresh};
-  const size_t of_parties = std::size(kOfParties) - (has_terms() ? 0 : 2);
-  MessageCrash crash{.which = which};
-  const bool client = which >= nodes_.size() || (which == 0 && rng_.Chance(0.5));
-  crash.type =
-      client ? kOfClients[rng_.Below(std::size(kOfClients))] : kOfParties[rng_.Below(of_parties)];
-  crash.answer = rng_.Chance(0.5);
-  crash.skip = rng_.Below(uint64_t{1} << rng_.Below(4));
-  crash.steps = rng_.Below(uint64_t{1} << rng_.Below(8));
-  crash.power = rng_.Chance(0.4);
-  troubles_.push_back(absl::StrCat("crash of ", which, crash.power ? " (power)" : "", " ",
-                                   crash.steps, " steps after ",
-                                   crash.answer ? "answer " : "request ", crash.skip + 1,
-                                   " of type ", static_cast<int>(crash.type)));
-  message_crashes_.push_back(crash);
-}
-
-void Simulation::PlanJournalCrash() {
-  JournalCrash crash{.which = rng_.Below(nodes_.size())};
-  crash.compaction =
-      compact_bytes_ < server::FileJournalOptions().compact_bytes && rng_.Chance(0.6);
-  crash.skip = rng_.Below(uint64_t{1} << rng_.Below(crash.compaction ? 4 : 6));
-  // A compaction and the record after it take seven steps.
-  crash.steps = rng_.Below(crash.compaction ? 9 : 3);
-  crash.power = rng_.Chance(0.7);
-  troubles_.push_back(absl::StrCat(
-      "crash of ", crash.which, crash.power ? " (power)" : "", " ", crash.steps, " steps after ",
-      crash.compaction ? "compaction " : "write ", crash.skip + 1, " of its journal"));
-  journal_crashes_.push_back(crash);
-}
-
-void Simulation::PlanEpochs() {
-  epochs_change_ = true;
-  // With a party that tampers with refreshes, or trouble within their pieces, there are some all
-  // the time.
-  const bool spread = has_terms() && (adversary_ != nullptr || options_.within_pieces);
-  Time time = rng_.Between(kSecond / 2, spread ? 10 * kSecond : trouble_ends_);
-  // The last one comes after all trouble, if there are terms.
-  const uint64_t most = has_terms() ? universe_.epochs() - 1 : kEpochs;
-  for (uint64_t epoch = 2; epoch <= (spread || rng_.Chance(has_terms() ? 0.9 : 0.3) ? most : 2);
-       ++epoch) {
-    troubles_.push_back(absl::StrCat("epoch ", epoch, " from ", time / kMillisecond, " ms on"));
-    for (const auto& node : nodes_) {
-      scheduler_.At(time + rng_.Between(0, 3 * kSecond),
-                    [this, node = node.get(), epoch] { PutEpoch(*node, epoch); });
-    }
-    time += rng_.Between(spread ? 3 * kSecond : 0, spread ? 8 * kSecond : 4 * kSecond);
-  }
-}
-
-void Simulation::TamperRefreshes() {
-  trouble_ends_ += kTermsTakeTime;
-  adversary_ =
-      std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
-                                  1 + static_cast<uint32_t>(rng_.Below(universe_.parties())),
-                                  rng_.Next(), Adversary::kTampersRefreshes);
-  oracles_.set_malicious(adversary_->party());
-  troubles_.push_back(absl::StrCat("malicious: ", adversary_->Name()));
-}
-
-void Simulation::PlanTrouble() {
-  const auto parties = universe_.parties();
-  const size_t machines = nodes_.size();
-  trouble_ends_ = rng_.Between(6, 16) * kSecond;
-  scheduler_.set_interruptions(rng_.Chance(0.5) ? 0.01 : 0);
-  if (options_.ends_while_closing && parties_[0]->several()) ends_while_closing_ = 2;
-  if (options_.miscuts_parts) {
-    // The last party sends no lists.
-    adversary_ = std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
-                                             1 + static_cast<uint32_t>(rng_.Below(parties - 1)),
-                                             rng_.Next(), Adversary::kMiscutsParts);
-    oracles_.set_malicious(adversary_->party());
-    troubles_.push_back(absl::StrCat("malicious: ", adversary_->Name()));
-  }
-  if (has_terms() && (options_.faults ? rng_.Chance(0.4) : options_.tampers_refreshes)) {
-    TamperRefreshes();
-    if (!options_.faults) PlanEpochs();
-  } else if (has_terms() && options_.within_pieces) {
-    trouble_ends_ += kTermsTakeTime;
-    if (!options_.faults) PlanEpochs();
-  }
-  if (options_.within_pieces) {
-    // Calls break, and tables change, at any time.
-    links_fail_ = true;
-    epochs_change_ = true;
-    troubles_.push_back("things happen in the middle of pieces");
-  }
-  if (!options_.faults) {
-    scheduler_.set_interruptions(options_.ends_while_closing ? 0.2 : 0);
-    return;
-  }
-  const auto some_time = [&] { return rng_.Between(kSecond / 2, trouble_ends_); };
-  const auto trouble = [&](const std::string& what) { troubles_.push_back(what); };
-  // Each kind of trouble in some runs and not in others, so that none hides another.
-  if (rng_.Chance(0.5)) {
-    const double rate = rng_.Chance(0.5) ? 0.02 : 0.15;
-    Network::Faults faults;
-    if (rng_.Chance(0.6)) faults.lost = rate;
-    if (rng_.Chance(0.6)) faults.slow = rate;
-    if (rng_.Chance(0.6)) faults.repeated = 2 * rate;
-    if (rng_.Chance(0.6)) faults.cut = rate;
-    trouble(absl::StrCat("network: lost ", faults.lost, ", slow ", faults.slow, ", repeated ",
-                         faults.repeated, ", cut ", faults.cut));
-    network_.faults() = faults;
-    links_fail_ = true;
-  }
-  if (rng_.Chance(0.3)) {
-    links_fail_ = true;
-    for (uint64_t i = 1 + rng_.Below(2); i > 0; --i) {
-      const Address a = static_cast<Address>(1 + rng_.Below(parties));
-      const Address b = a == 1 && rng_.Chance(0.5)
-                            ? kFirstClient + static_cast<Address>(rng_.Below(kInitialClients))
-                            : a % static_cast<Address>(parties) + 1;
-      const Time from = some_time();
-      const Time until = from + rng_.Between(kSecond / 5, 10 * kSecond);
-      trouble(absl::StrCat(a, " and ", b, " are apart from ", from / kMillisecond, " to ",
-                           until / kMillisecond, " ms"));
-      scheduler_.At(from, [this, a, b] { network_.Block(a, b); });
-      scheduler_.At(until, [this, a, b] { network_.Unblock(a, b); });
-    }
-  }
-  if (rng_.Chance(0.6)) {
-    for (uint64_t i = 1 + rng_.Below(3); i > 0; --i) {
-      const size_t which = rng_.Below(machines + kInitialClients);
-      const Time time = some_time();
-      const bool power = rng_.Chance(0.4);
-      // Few steps mostly: a client takes some hundred for a lookup.
-      const uint64_t steps = rng_.Below(uint64_t{1} << (2 + rng_.Below(8)));
-      trouble(absl::StrCat("crash of ", which, power ? " (power)" : "", " ", steps, " steps after ",
-                           time / kMillisecond, " ms"));
-      const bool soon = rng_.Chance(0.5);
-      scheduler_.At(time, [this, which, power, steps, soon] { Crash(which, steps, power, soon); });
-    }
-  }
-  if (rng_.Chance(0.4)) {
-    for (uint64_t i = 1 + rng_.Below(2); i > 0; --i) {
-      PlanMessageCrash(rng_.Below(machines + kInitialClients));
-    }
-  }
-  if (rng_.Chance(0.3)) PlanJournalCrash();
-  if (rng_.Chance(0.2)) {
-    const size_t which = rng_.Below(parties);
-    const Time time = some_time();
-    trouble(absl::StrCat("party ", which + 1, " is restarted at ", time / kMillisecond, " ms"));
-    scheduler_.At(time, [this, which] {
-      for (Node* const node : parties_[which]->nodes) {
-        if (node->runs()) Terminate(*node);
-      }
-    });
-  }
-  if (rng_.Chance(0.3)) {
-    const size_t which = rng_.Below(machines + kInitialClients);
-    Disk* const disk = which < machines ? &nodes_[which]->disk : &devices_[which - machines]->disk;
-    if (which >= machines) devices_[which - machines]->undisturbed = false;
-    const Time from = some_time();
-    const Time until = from + rng_.Between(kSecond / 5, 5 * kSecond);
-    const uint64_t kind = rng_.Below(3);
-    trouble(absl::StrCat("disk of ", which,
-                         kind == 0   ? " is full"
-                         : kind == 1 ? " is read-only"
-                                     : " fails to sync",
-                         " from ", from / kMillisecond, " ms"));
-    scheduler_.At(from, [this, disk, kind] {
-      disk_fails_ = true;
-      if (kind == 0) disk->set_full(true);
-      if (kind == 1) disk->set_read_only(true);
-      if (kind == 2) disk->set_failing_syncs(1);
-    });
-    // A party that goes on may end later, after some writes, and read what is there.
-    const JournalCrash later{.which = which,
-                             .skip = rng_.Below(8),
-                             .steps = rng_.Below(16),
-                             .power = rng_.Chance(0.5),
-                             .over = which >= machines || rng_.Chance(0.3)};
-    scheduler_.At(until, [this, disk, later] {
-      disk_fails_ = false;
-      disk->set_full(false);
-      disk->set_read_only(false);
-      disk->set_failing_syncs(0);
-      if (!later.over) journal_crashes_.push_back(later);
-    });
-  }
-  if (rng_.Chance(0.2)) {
-    const size_t which = rng_.Below(machines + kInitialClients);
-    Machine* const machine =
-        which < machines ? &nodes_[which]->machine : &devices_[which - machines]->machine;
-    const Time from = some_time();
-    if (which >= machines) devices_[which - machines]->clock_jumps = true;
-    if (which < machines && PartyAt(nodes_[which]->address) == 1)
-      oracles_.set_frontend_clock_jumps();
-    constexpr Time kJumps[] = {30 * 3600, 3 * 3600, 600,  50,        5,
-                               -5,        -50,      -600, -3 * 3600, -30 * 3600};
-    const Time jump = kJumps[rng_.Below(std::size(kJumps))] * kSecond;
-    trouble(absl::StrCat("clock of ", which, " jumps by ", jump / kSecond, " s at ",
-                         from / kMillisecond, " ms"));
-    scheduler_.At(from, [machine, jump] { machine->wall_offset = jump; });
-    scheduler_.At(from + rng_.Between(kSecond, 10 * kSecond),
-                  [machine] { machine->wall_offset = 0; });
-  }
-  if (has_terms() || rng_.Chance(0.4)) PlanEpochs();
-  if (!has_terms() && rng_.Chance(0.25)) {
-    adversary_ =
-        std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
-                                    1 + static_cast<uint32_t>(rng_.Below(parties)), rng_.Next());
-    oracles_.set_malicious(adversary_->party());
-    trouble(absl::StrCat("malicious: ", adversary_->Name()));
-    const auto next = static_cast<size_t>(adversary_->party());
-    if (adversary_->replays() && next < parties) PlanMessageCrash(next);
-    // There is more to lie about.
-    if (adversary_->serves_old_epochs() && !epochs_change_) PlanEpochs();
-  }
-  if (rng_.Chance(0.2)) {
-    restores_copies_ = true;
-    trouble("clients' states are put back from old copies");
-    PlanMessageCrash(machines + rng_.Below(kInitialClients));
-  }
-  if (machines > parties) PlanTroubleWithin();
-}
-
-// Within the parties of several machines.
-void Simulation::PlanTroubleWithin() {
-  if (parties_[0]->several() && rng_.Chance(0.2)) {
-    ends_while_closing_ = 1;
-    troubles_.push_back("a round ends while its queries are closed");
-  }
-  for (size_t i = 0; i < parties_.size(); ++i) {
-    PartyMachines& party = *parties_[i];
-    const auto machines = static_cast<uint32_t>(party.nodes.size());
-    if (machines == 1 || !rng_.Chance(0.5)) continue;
-    const auto a = static_cast<uint32_t>(rng_.Below(machines));
-    const uint32_t b = (a + 1 + static_cast<uint32_t>(rng_.Below(machines - 1))) % machines;
-    const Time from = rng_.Between(kSecond / 2, trouble_ends_);
-    const std::string which = absl::StrCat("of party ", i + 1, ": from ", a, " to ", b);
-    if (rng_.Chance(0.2)) {
-      troubles_.push_back(absl::StrCat("a byte is changed within the machines ", which));
-      scheduler_.At(from, [&party, a, b] {
-        if (party.job != nullptr) party.job->AlterNext(a, b);
-      });
-      continue;
-    }
-    // For good, or for a while; what was on its way then comes late.
-    const bool for_good = rng_.Chance(0.3);
-    const Time until = from + rng_.Between(kSecond / 5, 8 * kSecond);
-    troubles_.push_back(absl::StrCat("a link is dead ", for_good ? "for good" : "for a while",
-                                     " within the machines ", which));
-    scheduler_.At(from, [this, &party, a, b, for_good, until] {
-      if (party.job == nullptr) return;
-      party.job->Block(a, b);
-      if (for_good) return;
-      scheduler_.At(until, [job = party.job.get(), a, b] { job->Unblock(a, b); });
-    });
-  }
-}
+// --- the end of trouble, and of the run ---
 
 void Simulation::Heal() {
   healed_ = true;
   Tell("nothing goes wrong any more");
-  network_.faults() = {};
-  network_.UnblockAll();
-  restores_copies_ = false;
-  disk_fails_ = false;
-  if (adversary_ != nullptr) adversary_->Retire();
+  troubles_->End();
   for (const auto& node : nodes_) {
-    node->disk.set_full(false);
-    node->disk.set_read_only(false);
-    node->disk.set_failing_syncs(0);
-    node->machine.wall_offset = 0;
     if (node->process != nullptr) node->process->dies_at_step = 0;
     PutEpoch(*node, NewestEpoch());
   }
   for (const auto& device : devices_) {
-    device->disk.set_full(false);
-    device->disk.set_read_only(false);
-    device->disk.set_failing_syncs(0);
-    device->machine.wall_offset = 0;
     if (device->process != nullptr) device->process->dies_at_step = 0;
   }
   scheduler_.At(now() + 10 * kSecond, [this] {
@@ -1333,7 +1049,7 @@ bool Simulation::AllDone() const {
          });
 }
 
-void Simulation::CheckEnd() {
+void Simulation::CheckClients() {
   for (const auto& device : devices_) {
     if (!device->done) {
       oracles_.Violate("alive", absl::StrCat(device->machine.name, " does not end"));
@@ -1355,6 +1071,55 @@ void Simulation::CheckEnd() {
       }
     }
   }
+}
+
+void Simulation::CheckTerms(const Node& first, const wire::LiveRounds& list) {
+  if (first.server->refreshes() == nullptr) return;
+  for (const wire::TermReport& report : first.server->refreshes()->Reports()) {
+    const uint64_t epoch = report.epoch();
+    if (list.highest_counter() == report.counter() || epoch == NewestEpoch()) continue;
+    // The round's own answers may be of that epoch.
+    if (report.number() == 0 && report.problem().empty()) continue;
+    // A malicious party has had another header signed for the number, which is lost: the next
+    // epoch's refresh has another one.
+    if (adversary_ != nullptr && absl::StrContains(report.problem(), "was signed")) continue;
+    oracles_.Violate("alive", absl::StrCat("the term of round ", report.counter(),
+                                           " stays at epoch ", epoch, ": ", report.problem()));
+  }
+}
+
+void Simulation::CheckErased(const Node& node, const std::map<Digest, uint64_t>& ended,
+                             const std::set<uint64_t>& live_terms, uint64_t highest_counter) {
+  for (const auto& [id, counter] : ended) {
+    if (node.server->HoldsQueries(id)) {
+      oracles_.Violate(
+          "erased", absl::StrCat(node.machine.name, " still has the queries of round ", counter));
+    }
+    if (node.server->party().Stage(id).ok()) {
+      oracles_.Violate("ended", absl::StrCat(node.machine.name, " still has round ", counter));
+    }
+  }
+  // A round that has opened meanwhile may have left a term since.
+  for (const std::string& name : node.disk.Names(kTerms)) {
+    uint64_t counter = 0;
+    if (std::sscanf(name.c_str(), "term-%lu", &counter) == 1 && counter <= highest_counter &&
+        !live_terms.contains(counter)) {
+      oracles_.Violate("erased", absl::StrCat(node.machine.name, " still has ", name));
+    }
+  }
+  for (const std::string& name : node.disk.Names(kPartyState)) {
+    uint64_t counter = 0;
+    const bool of_ended =
+        std::sscanf(name.c_str(), "round-%lu.", &counter) == 1 &&
+        std::ranges::any_of(ended, [&](const auto& round) { return round.second == counter; });
+    if (of_ended) {
+      oracles_.Violate("erased", absl::StrCat(node.machine.name, " still has ", name));
+    }
+  }
+}
+
+void Simulation::CheckEnd() {
+  CheckClients();
   Node& first = *nodes_[0];
   if (first.server == nullptr || !first.process->alive) {
     return oracles_.Violate("alive", "the frontend does not run");
@@ -1372,20 +1137,7 @@ void Simulation::CheckEnd() {
   live.insert(list.drafts().begin(), list.drafts().end());
   std::set<uint64_t> live_terms = live;
   live_terms.insert(list.terms().begin(), list.terms().end());
-  // No term stays behind: it has the last epoch, or has ended.
-  if (first.server->refreshes() != nullptr) {
-    for (const wire::TermReport& report : first.server->refreshes()->Reports()) {
-      const uint64_t epoch = report.epoch();
-      if (list.highest_counter() == report.counter() || epoch == NewestEpoch()) continue;
-      // The round's own answers may be of that epoch.
-      if (report.number() == 0 && report.problem().empty()) continue;
-      // A malicious party has had another header signed for the number, which is lost: the next
-      // epoch's refresh has another one.
-      if (adversary_ != nullptr && absl::StrContains(report.problem(), "was signed")) continue;
-      oracles_.Violate("alive", absl::StrCat("the term of round ", report.counter(),
-                                             " stays at epoch ", epoch, ": ", report.problem()));
-    }
-  }
+  CheckTerms(first, list);
   // The end of a round may be on its way just now.
   std::map<Digest, uint64_t> ended = oracles_.rounds();
   std::erase_if(ended, [&](const auto& round) { return live.contains(round.second); });
@@ -1395,74 +1147,63 @@ void Simulation::CheckEnd() {
       oracles_.Violate("alive", absl::StrCat(node->machine.name, " does not run"));
       continue;
     }
-    for (const auto& [id, counter] : ended) {
-      if (node->server->HoldsQueries(id)) {
-        oracles_.Violate("erased", absl::StrCat(node->machine.name,
-                                                " still has the queries of round ", counter));
-      }
-      if (node->server->party().Stage(id).ok()) {
-        oracles_.Violate("ended", absl::StrCat(node->machine.name, " still has round ", counter));
-      }
-    }
-    // A round that has opened meanwhile may have left a term since.
-    for (const std::string& name : node->disk.Names(kTerms)) {
-      uint64_t counter = 0;
-      if (std::sscanf(name.c_str(), "term-%lu", &counter) == 1 &&
-          counter <= list.highest_counter() && !live_terms.contains(counter)) {
-        oracles_.Violate("erased", absl::StrCat(node->machine.name, " still has ", name));
-      }
-    }
-    for (const std::string& name : node->disk.Names(kPartyState)) {
-      uint64_t counter = 0;
-      const bool of_ended =
-          std::sscanf(name.c_str(), "round-%lu.", &counter) == 1 &&
-          std::ranges::any_of(ended, [&](const auto& round) { return round.second == counter; });
-      if (of_ended) {
-        oracles_.Violate("erased", absl::StrCat(node->machine.name, " still has ", name));
-      }
-    }
+    CheckErased(*node, ended, live_terms, list.highest_counter());
   }
 }
 
-Outcome Simulation::Run() {
-  const auto set_up = [&](uint32_t number, uint32_t rank) {
-    const Address address = MachineAddress(number, rank);
-    const size_t index = nodes_.size();
-    nodes_.push_back(std::make_unique<Node>(address, static_cast<uint64_t>(address) * 1'000'000));
-    Node& node = *nodes_.back();
-    node.party = parties_[number - 1].get();
-    node.party->nodes.push_back(&node);
-    node.machine = {
-        .name = absl::StrCat("party ", number, rank == 0 ? "" : absl::StrCat(".", rank)),
-        .disk = &node.disk};
-    node.disk.on_rename = [this, number, rank](const Disk::File& file, const Disk::File* replaced) {
-      if (absl::EndsWith(file.path, ".seed")) {
-        oracles_.Violate("erased", absl::StrCat("party ", number, " stores ", file.path));
-      }
-      if (rank == 0 && file.path == kJournal && replaced != nullptr) {
-        // The name may be durable before the content: what counts is what a power cut would leave.
-        oracles_.JournalReplaced(static_cast<Address>(number), replaced->durable, file.durable);
-      }
-    };
-    node.disk.on_create = [this, index](const Disk::File& file) {
-      if (absl::StartsWith(file.path, absl::StrCat(kJournal, kTemporarySuffix))) {
-        JournalIsWritten(index, /*compaction=*/true);
-      }
-    };
-    node.disk.on_write = [this, index](const Disk::File& file) {
-      if (file.path == kJournal) JournalIsWritten(index, /*compaction=*/false);
-    };
+void Simulation::SetUpMachine(uint32_t number, uint32_t rank) {
+  const Address address = MachineAddress(number, rank);
+  const size_t index = nodes_.size();
+  nodes_.push_back(std::make_unique<Node>(address, static_cast<uint64_t>(address) * 1'000'000));
+  Node& node = *nodes_.back();
+  node.party = parties_[number - 1].get();
+  node.party->nodes.push_back(&node);
+  node.machine = {.name = absl::StrCat("party ", number, rank == 0 ? "" : absl::StrCat(".", rank)),
+                  .disk = &node.disk};
+  node.disk.on_rename = [this, number, rank](const Disk::File& file, const Disk::File* replaced) {
+    if (absl::EndsWith(file.path, ".seed")) {
+      oracles_.Violate("erased", absl::StrCat("party ", number, " stores ", file.path));
+    }
+    if (rank == 0 && file.path == kJournal && replaced != nullptr) {
+      // The name may be durable before the content: what counts is what a power cut would leave.
+      oracles_.JournalReplaced(static_cast<Address>(number), replaced->durable, file.durable);
+    }
   };
+  node.disk.on_create = [this, index](const Disk::File& file) {
+    if (absl::StartsWith(file.path, absl::StrCat(kJournal, kTemporarySuffix))) {
+      troubles_->OnJournal(index, /*compaction=*/true);
+    }
+  };
+  node.disk.on_write = [this, index](const Disk::File& file) {
+    if (file.path == kJournal) troubles_->OnJournal(index, /*compaction=*/false);
+  };
+}
+
+void Simulation::MakeTroubles() {
+  troubles_ = std::make_unique<Troubles>(Troubles::Place{
+      .universe = universe_,
+      .options = options_,
+      .rng = rng_,
+      .scheduler = scheduler_,
+      .network = network_,
+      .oracles = oracles_,
+      .victims = *this,
+      .journals_shrink = compact_bytes_ < server::FileJournalOptions().compact_bytes});
+  adversary_ = troubles_->adversary();
+  ends_while_closing_ = troubles_->ends_while_closing();
+  for (const std::string& what : troubles_->names()) Tell("trouble: " + what);
+  oracles_.set_whole(!troubles_->links_fail() && adversary_ == nullptr);
+}
+
+Outcome Simulation::Run() {
   // Heads first, so that party j is the node before number j.
-  for (uint32_t number = 1; number <= universe_.parties(); ++number) set_up(number, 0);
+  for (uint32_t number = 1; number <= universe_.parties(); ++number) SetUpMachine(number, 0);
   for (uint32_t number = 1; number <= universe_.parties(); ++number) {
     const uint32_t machines = universe_.roster().party(number).machines;
-    for (uint32_t rank = 1; rank < machines; ++rank) set_up(number, rank);
+    for (uint32_t rank = 1; rank < machines; ++rank) SetUpMachine(number, rank);
   }
   for (int i = 0; i < kInitialClients; ++i) AddDevice(1 + rng_.Below(2));
-  PlanTrouble();
-  for (const std::string& what : troubles_) Tell("trouble: " + what);
-  oracles_.set_whole(!links_fail_ && adversary_ == nullptr);
+  MakeTroubles();
   for (const auto& party : parties_) {
     scheduler_.At(rng_.Between(0, kSecond / 2),
                   [this, party = party.get()] { StartParty(*party); });
@@ -1475,9 +1216,10 @@ Outcome Simulation::Run() {
     scheduler_.At(rng_.Between(kSecond / 2, 3 * kSecond),
                   [this] { StartWatcher(/*must_succeed=*/false); });
   }
-  scheduler_.At(trouble_ends_, [this] { Heal(); });
-  scheduler_.Run(
-      [this] { return AllDone() || now() > trouble_ends_ + (has_terms() ? 3 : 1) * kClientsEnd; });
+  scheduler_.At(troubles_->ends(), [this] { Heal(); });
+  scheduler_.Run([this] {
+    return AllDone() || now() > troubles_->ends() + (has_terms() ? 3 : 1) * kClientsEnd;
+  });
   const Time end = now() + kSettle;
   scheduler_.At(end, [] {});
   scheduler_.Run([this, end] { return now() >= end; });
@@ -1498,7 +1240,7 @@ Outcome Simulation::Run() {
   outcome_.parts_miscut = adversary_ == nullptr ? 0 : adversary_->miscut();
   outcome_.refreshes_tampered = adversary_ == nullptr ? 0 : adversary_->tampered();
   outcome_.rounds_answered = oracles_.answered();
-  outcome_.troubles = absl::StrJoin(troubles_, "; ");
+  outcome_.troubles = absl::StrJoin(troubles_->names(), "; ");
   return outcome_;
 }
 

@@ -61,9 +61,7 @@ std::vector<Bytes> TermClient::Cut(const std::string& answers) const {
   return cut;
 }
 
-absl::StatusOr<std::vector<Bytes>> TermClient::Enrol(const std::vector<uint32_t>& rows) {
-  rows_ = rows;
-  term_seeds_.clear();
+absl::Status TermClient::FindRound() {
   round_.Clear();
   SHOAL_ASSIGN_OR_RETURN(const auto list, Ask<wire::ListRoundsResponse>(FrameType::kListRounds,
                                                                         wire::ListRoundsRequest()));
@@ -73,7 +71,10 @@ absl::StatusOr<std::vector<Bytes>> TermClient::Enrol(const std::vector<uint32_t>
   }
   if (round_.counter() == 0) return absl::UnavailableError("no round with a term takes onions");
   id_ = round::RoundId(round_);
+  return absl::OkStatus();
+}
 
+absl::StatusOr<uint32_t> TermClient::TakeSlots(size_t slots, Bytes& outer, Bytes& inner) {
   std::vector<onion::Recipient> recipients;
   for (const std::string& key : round_.onion_keys()) {
     onion::PublicKey bytes;
@@ -81,13 +82,15 @@ absl::StatusOr<std::vector<Bytes>> TermClient::Enrol(const std::vector<uint32_t>
     SHOAL_ASSIGN_OR_RETURN(onion::Recipient recipient, onion::Recipient::Create(bytes));
     recipients.push_back(std::move(recipient));
   }
-  const size_t slots = rows.size() + 1, later = recipients.size() - 1;
-  Bytes ephemeral(slots * later * 32), inner(slots * later * 32);
+  const size_t later = recipients.size() - 1;
+  Bytes ephemeral(slots * later * 32);
+  inner.resize(slots * later * 32);
   Bytes onions(slots * onion::OnionBytes(later));
   random_->Fill(ephemeral);
   onion::BuildOnions(id_, 2, std::span(recipients).subspan(1), ephemeral, inner, onions);
   const Seed secret = random_->NewSeed();
-  Bytes outer(slots * 32), submission(onions.size() + onion::kSealBytes);
+  Bytes submission(onions.size() + onion::kSealBytes);
+  outer.resize(slots * 32);
   const onion::SubmissionToSeal to_seal = {.ephemeral_secret = secret.view(),
                                            .onions = onions,
                                            .submission = submission,
@@ -99,6 +102,16 @@ absl::StatusOr<std::vector<Bytes>> TermClient::Enrol(const std::vector<uint32_t>
   SHOAL_ASSIGN_OR_RETURN(const auto given,
                          Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, submit));
   if (given.first_slots_size() != 1) return absl::InternalError("no slots");
+  return given.first_slots(0);
+}
+
+absl::StatusOr<std::vector<Bytes>> TermClient::Enrol(const std::vector<uint32_t>& rows) {
+  rows_ = rows;
+  term_seeds_.clear();
+  SHOAL_RETURN_IF_ERROR(FindRound());
+  // One more than is used.
+  Bytes outer, inner;
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t first_slot, TakeSlots(rows.size() + 1, outer, inner));
   SHOAL_RETURN_IF_ERROR(WaitFor(wire::OPEN_FOR_QUERIES));
 
   std::vector<std::vector<Seed>> seeds(rows.size());
@@ -106,12 +119,13 @@ absl::StatusOr<std::vector<Bytes>> TermClient::Enrol(const std::vector<uint32_t>
   Bytes numbers, tallies;
   for (size_t i = 0; i < rows.size(); ++i) {
     seeds[i].emplace_back(BytesView(outer).subspan(32 * i, 32));
+    const auto later = static_cast<size_t>(round_.onion_keys_size() - 1);
     for (size_t j = 0; j < later; ++j) {
       seeds[i].emplace_back(BytesView(inner).subspan(32 * (later * i + j), 32));
     }
     std::vector<sharing::QueryShare> shares;
     for (const Seed& seed : seeds[i]) shares.push_back(sharing::Expand(seed.view(), id_).share);
-    AppendLe(numbers, static_cast<uint32_t>(given.first_slots(0) + i));
+    AppendLe(numbers, static_cast<uint32_t>(first_slot + i));
     AppendLe(tallies, sharing::FirstTally(shares, rows[i]));
     queries.mutable_tokens()->append(ToString(sharing::Expand(seeds[i][0].view(), id_).token));
   }

@@ -47,6 +47,11 @@ class TermClient {
  private:
   template <typename Response, typename Request>
   absl::StatusOr<Response> Ask(wire::FrameType type, const Request& request) const;
+  // Sets the round to one that has a term and takes onions.
+  absl::Status FindRound();
+  // Submits one onion with so many slots, of which the first one is returned. The seeds of each
+  // slot are 32 bytes of `outer`, for the frontend, and as many of `inner` for each later party.
+  absl::StatusOr<uint32_t> TakeSlots(size_t slots, Bytes& outer, Bytes& inner);
   absl::Status WaitFor(wire::RoundState state) const;
   std::vector<Bytes> Cut(const std::string& answers) const;
 

@@ -33,6 +33,135 @@ uint64_t HalfPower(uint32_t log, size_t k) {
   return value;
 }
 
+// What digit i of a gadget stands for, modulo prime k.
+uint64_t Power(const Gadget& gadget, uint32_t digit, size_t k) {
+  return (uint64_t{1} << (gadget.drop() + gadget.bits * digit)) % kPrime[k];
+}
+
+// Appends a query's elements, one after the other, each under the client's secret.
+class Elements {
+ public:
+  // Draws the secret, and leaves it transformed. All must outlive this.
+  Elements(const lwe::Kernel& kernel, const std::vector<uint32_t>& public_parts,
+           RandomSource& stream, SecretVector<uint32_t>& secret, Bytes& query)
+      : kernel_(kernel),
+        public_parts_(public_parts),
+        stream_(stream),
+        secret_(secret),
+        query_(query) {
+    gaussian_.Sample(kernel_, stream_, samples_);
+    for (size_t k = 0; k < kPrimes; ++k) {
+      for (size_t w = 0; w < kDegree; ++w) {
+        body_[k * kDegree + w] = Residue(samples_[w], k);
+      }
+    }
+    secret_.resize(kPolynomialWords);
+    std::ranges::copy(body_, secret_.begin());
+    TransformAll(secret_.data());
+  }
+
+  // a s + e + plain(k, w), where plain is of coefficients.
+  template <typename Plain>
+  void Add(const Plain& plain) {
+    Mask(plain);
+    Append();
+  }
+  // a s + e + factor(k) image, where the image is transformed.
+  template <typename Factor>
+  void AddScaled(const SecretVector<uint32_t>& image, const Factor& factor) {
+    Mask([](size_t, size_t) { return uint32_t{0}; });
+    for (size_t k = 0; k < kPrimes; ++k) {
+      for (size_t w = k * kDegree; w < (k + 1) * kDegree; ++w) {
+        product_[w] = Product(image[w], factor(k), k);
+      }
+    }
+    AddPolynomials(body_.data(), product_.data(), body_.data());
+    Append();
+  }
+
+  uint32_t count() const { return count_; }
+
+ private:
+  template <typename Plain>
+  void Mask(const Plain& plain) {
+    gaussian_.Sample(kernel_, stream_, samples_);
+    for (size_t k = 0; k < kPrimes; ++k) {
+      for (size_t w = 0; w < kDegree; ++w) {
+        const uint32_t sum = Residue(samples_[w], k) + plain(k, w);
+        body_[k * kDegree + w] = std::min(sum, sum - kPrime[k]);
+      }
+    }
+    TransformAll(body_.data());
+    MultiplyPolynomials(public_parts_.data() + count_ * kPolynomialWords, secret_.data(),
+                        product_.data());
+    AddPolynomials(body_.data(), product_.data(), body_.data());
+  }
+  void Append() {
+    AppendResidues(body_, query_);
+    ++count_;
+  }
+
+  const lwe::Kernel& kernel_;
+  const std::vector<uint32_t>& public_parts_;
+  RandomSource& stream_;
+  SecretVector<uint32_t>& secret_;
+  Bytes& query_;
+  const lwe::GaussianSampler& gaussian_ = lwe::GaussianSampler::Get();
+  SecretVector<int32_t> samples_ = SecretVector<int32_t>(kDegree);
+  SecretVector<uint32_t> body_ = SecretVector<uint32_t>(kPolynomialWords);
+  SecretVector<uint32_t> product_ = SecretVector<uint32_t>(kPolynomialWords);
+  uint32_t count_ = 0;
+};
+
+// How the server unpacks the rest of the query, and squares the secret.
+void AddKeys(const SecretVector<uint32_t>& secret, Elements& elements) {
+  SecretVector<uint32_t> image(kPolynomialWords), square(kPolynomialWords);
+  UnpackConstants::Get().Apply(secret.data(), image.data());
+  MultiplyPolynomials(secret.data(), secret.data(), square.data());
+  for (uint32_t i = 0; i < kUnpackGadget.digits; ++i) {
+    elements.AddScaled(image, [&](size_t k) { return kPrime[k] - Power(kUnpackGadget, i, k); });
+  }
+  for (uint32_t i = 0; i < kSquareGadget.digits; ++i) {
+    elements.AddScaled(square, [&](size_t k) { return Power(kSquareGadget, i, k); });
+  }
+}
+
+// Which of its terms the server takes: one at this position, zeros elsewhere.
+void AddPosition(const SmallShape& shape, uint64_t position, Elements& elements) {
+  const uint32_t log = shape.pack_log();
+  uint64_t delta[kPrimes];
+  for (size_t k = 0; k < kPrimes; ++k) {
+    delta[k] = kDelta % kPrime[k] * HalfPower(log, k) % kPrime[k];
+  }
+  // Values are 2^(kPackLog - log) coefficients apart.
+  const uint32_t apart = kPackLog - log;
+  for (uint64_t e = 0; e < shape.position_elements(); ++e) {
+    elements.Add([&](size_t k, size_t w) {
+      if (w >> kPackLog != 0 || (w & ((1u << apart) - 1)) != 0) return uint32_t{0};
+      const uint64_t here = (e << log) + (w >> apart);
+      return static_cast<uint32_t>(EqualMask(here, position) & delta[k]);
+    });
+  }
+}
+
+// The bits of the output that the folding ends at.
+void AddFolds(const SmallShape& shape, uint64_t output, Elements& elements) {
+  const uint32_t apart = kPackLog - kFoldPackLog;
+  for (uint64_t e = 0; e < shape.fold_elements(); ++e) {
+    elements.Add([&](size_t k, size_t w) {
+      const uint64_t value = (e << kFoldPackLog) + (w >> apart);
+      if (w >> kPackLog != 0 || (w & ((1u << apart) - 1)) != 0 || value >= shape.fold_values()) {
+        return uint32_t{0};
+      }
+      // Level t folds the upper half of what is left to the lower one.
+      const auto level = static_cast<uint32_t>(value / kFoldGadget.digits);
+      const uint64_t bit = output >> (shape.folds - 1 - level) & 1;
+      const uint64_t digit = FoldStep(value % kFoldGadget.digits) % kPrime[k];
+      return static_cast<uint32_t>((0 - bit) & (digit * HalfPower(kFoldPackLog, k) % kPrime[k]));
+    });
+  }
+}
+
 }  // namespace
 
 SmallClient::SmallClient(const wire::PirSetup& setup, const SmallShape& shape,
@@ -60,97 +189,13 @@ SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
   // There are thousands of samples, so they come from a stream cipher under one seed.
   const Seed seed = random.NewSeed();
   SeededRandom stream(seed.view(), "shoal small pir query v1");
-  const lwe::GaussianSampler& gaussian = lwe::GaussianSampler::Get();
-  SecretVector<int32_t> samples(kDegree);
-  gaussian.Sample(kernel_, stream, samples);
-  asked.secret.resize(kPolynomialWords);
-  SecretVector<uint32_t> coefficients(kPolynomialWords);
-  for (size_t k = 0; k < kPrimes; ++k) {
-    for (size_t w = 0; w < kDegree; ++w) {
-      coefficients[k * kDegree + w] = Residue(samples[w], k);
-    }
-  }
-  std::ranges::copy(coefficients, asked.secret.begin());
-  TransformAll(asked.secret.data());
-  SecretVector<uint32_t> image(kPolynomialWords), square(kPolynomialWords);
-  UnpackConstants::Get().Apply(asked.secret.data(), image.data());
-  MultiplyPolynomials(asked.secret.data(), asked.secret.data(), square.data());
-
+  Elements elements(kernel_, public_parts_, stream, asked.secret, asked.query);
   asked.query.reserve(shape_.query_bytes());
   AppendQueryHeader(setup_, SetupId(setup_), asked.query);
-  SecretVector<uint32_t> body(kPolynomialWords), product(kPolynomialWords);
-  uint32_t element = 0;
-  // Sends a s + e + plain(k, w) + factor_k image, where plain is of coefficients, and image, if
-  // there is one, transformed.
-  const auto send = [&](const auto& plain, const uint32_t* transformed, const auto& factor) {
-    gaussian.Sample(kernel_, stream, samples);
-    for (size_t k = 0; k < kPrimes; ++k) {
-      for (size_t w = 0; w < kDegree; ++w) {
-        const uint32_t sum = Residue(samples[w], k) + plain(k, w);
-        body[k * kDegree + w] = std::min(sum, sum - kPrime[k]);
-      }
-    }
-    TransformAll(body.data());
-    MultiplyPolynomials(public_parts_.data() + element * kPolynomialWords, asked.secret.data(),
-                        product.data());
-    AddPolynomials(body.data(), product.data(), body.data());
-    if (transformed != nullptr) {
-      for (size_t k = 0; k < kPrimes; ++k) {
-        for (size_t w = k * kDegree; w < (k + 1) * kDegree; ++w) {
-          product[w] = Product(transformed[w], factor(k), k);
-        }
-      }
-      AddPolynomials(body.data(), product.data(), body.data());
-    }
-    AppendResidues(body, asked.query);
-    ++element;
-  };
-  const auto nothing = [](size_t, size_t) { return uint32_t{0}; };
-  const auto power = [](const Gadget& gadget, uint32_t digit, size_t k) {
-    return (uint64_t{1} << (gadget.drop() + gadget.bits * digit)) % kPrime[k];
-  };
-  for (uint32_t i = 0; i < kUnpackGadget.digits; ++i) {
-    send(nothing, image.data(), [&](size_t k) { return kPrime[k] - power(kUnpackGadget, i, k); });
-  }
-  for (uint32_t i = 0; i < kSquareGadget.digits; ++i) {
-    send(nothing, square.data(), [&](size_t k) { return power(kSquareGadget, i, k); });
-  }
-  const auto unused = [](size_t) { return uint64_t{0}; };
-  const uint32_t log = shape_.pack_log();
-  uint64_t delta[kPrimes];
-  for (size_t k = 0; k < kPrimes; ++k) {
-    delta[k] = kDelta % kPrime[k] * HalfPower(log, k) % kPrime[k];
-  }
-  for (uint64_t e = 0; e < shape_.position_elements(); ++e) {
-    // Values are 2^(kPackLog - log) coefficients apart.
-    const uint32_t apart = kPackLog - log;
-    send(
-        [&](size_t k, size_t w) {
-          if (w >> kPackLog != 0 || (w & ((1u << apart) - 1)) != 0) return uint32_t{0};
-          const uint64_t here = (e << log) + (w >> apart);
-          return static_cast<uint32_t>(EqualMask(here, position) & delta[k]);
-        },
-        nullptr, unused);
-  }
-  const uint32_t fold_apart = kPackLog - kFoldPackLog;
-  for (uint64_t e = 0; e < shape_.fold_elements(); ++e) {
-    send(
-        [&](size_t k, size_t w) {
-          const uint64_t value = (e << kFoldPackLog) + (w >> fold_apart);
-          if (w >> kPackLog != 0 || (w & ((1u << fold_apart) - 1)) != 0 ||
-              value >= shape_.fold_values()) {
-            return uint32_t{0};
-          }
-          // Level t folds the upper half of what is left to the lower one.
-          const auto level = static_cast<uint32_t>(value / kFoldGadget.digits);
-          const uint64_t bit = output >> (shape_.folds - 1 - level) & 1;
-          const uint64_t digit = FoldStep(value % kFoldGadget.digits) % kPrime[k];
-          return static_cast<uint32_t>((0 - bit) &
-                                       (digit * HalfPower(kFoldPackLog, k) % kPrime[k]));
-        },
-        nullptr, unused);
-  }
-  SHOAL_CHECK(element == shape_.elements() && asked.query.size() == shape_.query_bytes());
+  AddKeys(asked.secret, elements);
+  AddPosition(shape_, position, elements);
+  AddFolds(shape_, output, elements);
+  SHOAL_CHECK(elements.count() == shape_.elements() && asked.query.size() == shape_.query_bytes());
   return asked;
 }
 
