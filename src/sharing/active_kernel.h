@@ -10,7 +10,6 @@
 #include "src/base/bytes.h"
 #include "src/base/instruction_set.h"
 #include "src/sharing/kernel.h"
-#include "src/sharing/sharing.h"
 
 namespace shoal::sharing {
 
@@ -37,10 +36,11 @@ void Run(void (*Kernel::*function)(Parameters...), Arguments... arguments) {
 // and so do their keys: whole vectors of every kernel.
 inline constexpr size_t kPart = 256;
 
-// 0xff if the tags are equal, else 0.
+// 0xff if two tags of Poly1305 are equal, else 0.
 inline uint8_t MaskIfEqual(const uint8_t* a, const uint8_t* b) {
+  constexpr size_t kTagBytes = 16;
   uint64_t differ = 0;
-  for (size_t i = 0; i < kAnswerTagBytes; i += 8) {
+  for (size_t i = 0; i < kTagBytes; i += 8) {
     differ |= LoadLe<uint64_t>(a + i) ^ LoadLe<uint64_t>(b + i);
   }
   const uint64_t any = (differ | (0 - differ)) >> 63;  // 1 if they differ

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "src/base/hash.h"
 #include "src/base/instruction_set.h"
+#include "src/base/query_buckets.h"
 #include "src/base/testing/test_random.h"
 #include "src/sharing/batch.h"
 
