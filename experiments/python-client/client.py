@@ -235,6 +235,8 @@ def verify_deployment(deployment, pins, certificate):
     roster, manifest, now = deployment.roster.roster, deployment.manifest.manifest, time.time()
     require(roster.deployment == pins.deployment == manifest.deployment, "another deployment")
     require(manifest.HasField("hashed"), "the table is not hashed")
+    require(not roster.most_in_bucket and not manifest.query_buckets, "two tiers (most_in_bucket "
+            f"{roster.most_in_bucket}, query_buckets {manifest.query_buckets}) are not asked by this version yet")
     require([p.bls_public_key.hex() for p in roster.parties] == list(pins.bls_public_keys_hex),
             "the parties are not the pinned ones")
     aggregate = None
@@ -273,7 +275,7 @@ def pick_round(frontend, roster, manifest, aggregate, count, term):
                     and h.manifest_digest == manifest_digest(manifest) and now + 3 < h.onions_close_s):
                 require(h.roster_digest == roster_digest(roster), "a round of another roster")
                 require(h.answer_bytes == manifest.row_bytes + 48 and h.max_rows == manifest.rows
-                        and h.noise == roster.noise and h.onion_suite == roster.onion_suite,
+                        and h.noise == roster.noise and h.onion_suite == roster.onion_suite and not h.query_buckets,
                         "a round of other rows, or with other noise or onions")
                 require(len(set(h.onion_keys)) == len(roster.parties), "onion keys")
                 require(h.announced_s - roster.clock_tolerance_s <= now, "a round of the future")

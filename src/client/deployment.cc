@@ -194,6 +194,7 @@ absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
   SHOAL_RETURN_IF_ERROR(transport.RequireParty(roster, party));
   SHOAL_ASSIGN_OR_RETURN(table::Manifest manifest,
                          table::Manifest::Verify(response.manifest(), roster, now_s));
+  SHOAL_RETURN_IF_ERROR(roster::CheckOneTier(roster, manifest.content().query_buckets()));
   // Accepts both epochs or neither.
   std::optional<roster::SeenEpoch> seen_roster = state.roster;
   std::optional<roster::SeenEpoch> seen_table = state.table;

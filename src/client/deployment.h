@@ -67,7 +67,10 @@ class Deployment {
   const table::Manifest& manifest() const { return manifest_; }
   const table::RowMap& map() const { return map_; }
   round::TableFacts table_facts() const {
-    return {manifest_.digest(), manifest_.rows(), manifest_.row_bytes()};
+    return {.manifest_digest = manifest_.digest(),
+            .rows = manifest_.rows(),
+            .row_bytes = manifest_.row_bytes(),
+            .query_buckets = manifest_.content().query_buckets()};
   }
 
  private:

@@ -28,11 +28,24 @@ void Ledger::Add(const Submission& submission) {
   if (latest_.size() > kDetailed) latest_.pop_front();
   ++submissions_;
   queries_ += submission.queries;
-  auto charged = std::find_if(noise_.begin(), noise_.end(),
-                              [&](const ChargedNoise& other) { return Same(other.noise, noise); });
-  if (charged == noise_.end()) charged = noise_.insert(noise_.end(), ChargedNoise{.noise = noise});
-  ++charged->submissions;
-  charged->queries += submission.queries;
+  const uint32_t most = std::max(1u, submission.most_in_bucket);
+  const uint32_t rest = submission.queries % most;
+  if (submission.queries >= most || rest == 0) {
+    AddChanges(noise, most, 1, submission.queries - rest);
+  }
+  if (rest > 0) AddChanges(noise, rest, submission.queries < most ? 1 : 0, rest);
+}
+
+void Ledger::AddChanges(const noise::Parameters& noise, uint32_t copies, uint64_t submissions,
+                        uint64_t queries) {
+  auto charged = std::ranges::find_if(noise_, [&](const ChargedNoise& other) {
+    return other.copies == copies && Same(other.noise, noise);
+  });
+  if (charged == noise_.end()) {
+    charged = noise_.insert(noise_.end(), ChargedNoise{.noise = noise, .copies = copies});
+  }
+  charged->submissions += submissions;
+  charged->queries += queries;
 }
 
 absl::StatusOr<std::optional<double>> Ledger::EpsilonAt(double delta) const {
@@ -43,9 +56,10 @@ absl::StatusOr<std::optional<double>> Ledger::EpsilonAt(double delta) const {
   for (const ChargedNoise& charged : noise_) {
     SHOAL_ASSIGN_OR_RETURN(noise::Distribution distribution,
                            noise::Distribution::Create(charged.noise));
-    composition.noise.push_back({distribution.weights(), charged.queries});
+    const uint64_t pairs = charged.queries / charged.copies;
+    composition.noise.push_back({distribution.weights(), pairs, charged.copies});
     distributions.push_back(std::move(distribution));
-    changes += std::min(charged.queries, noise::kMaxChanges + 1);
+    changes += std::min(pairs, noise::kMaxChanges + 1);
   }
   // Nobody computes with as many: no epsilon would hold.
   if (changes > noise::kMaxChanges) return std::optional<double>();
@@ -68,11 +82,19 @@ absl::StatusOr<TotalLoss> Ledger::LossAt(double delta) const {
   return loss;
 }
 
-absl::StatusOr<TotalLoss> LossOf(const noise::Parameters& noise, uint64_t queries, double delta) {
+absl::StatusOr<TotalLoss> LossOf(const noise::Parameters& noise, uint64_t queries, double delta,
+                                 uint32_t most_in_bucket) {
   Ledger ledger;
+  // In parts that fit a submission, and are multiples of what a bucket takes.
+  const uint64_t most = std::max(1u, most_in_bucket);
   for (uint64_t left = queries; left > 0;) {
-    const auto part = static_cast<uint32_t>(std::min<uint64_t>(left, ~uint32_t{0}));
-    ledger.Add({.sent_s = 0, .round_counter = 0, .queries = part, .noise = noise});
+    const auto part =
+        static_cast<uint32_t>(std::min<uint64_t>(left, ~uint32_t{0} - ~uint32_t{0} % most));
+    ledger.Add({.sent_s = 0,
+                .round_counter = 0,
+                .queries = part,
+                .noise = noise,
+                .most_in_bucket = most_in_bucket});
     left -= part;
   }
   return ledger.LossAt(delta);

@@ -9,7 +9,10 @@
 //
 // Queries of one round are for distinct rows, and rounds have fresh noise, so that all of a
 // client's queries are independent changes (noise/accountant.h): their privacy losses are added up
-// exactly, by convolution.
+// exactly, by convolution. With two tiers up to c of them are for one bucket, and a submission of n
+// is charged as its fullest pattern, whatever its list is: n div c pairs of buckets that change by
+// c, and one pair that changes by n mod c. Charged as n single changes it would seem to reveal less
+// than it does (docs/privacy.md, "The ledger").
 #ifndef SHOAL_SRC_CLIENT_LEDGER_H_
 #define SHOAL_SRC_CLIENT_LEDGER_H_
 
@@ -31,6 +34,9 @@ struct Submission {
   uint32_t queries = 0;
   // The round's, from a verified roster.
   noise::Parameters noise;
+  // How many of the queries may be for one bucket, from the roster; 1 where they are for rows, and
+  // all different.
+  uint32_t most_in_bucket = 1;
 };
 
 // What is kept of one of the latest submissions.
@@ -44,11 +50,13 @@ struct Charge {
   uint32_t phi = 0;
 };
 
-// What was asked under one noise setting.
+// What was asked under one noise setting, as changes of one kind: pairs of rows, of which one falls
+// and one rises by one, or pairs of buckets, which do so by `copies`.
 struct ChargedNoise {
   noise::Parameters noise;
-  uint64_t submissions = 0;
-  uint64_t queries = 0;
+  uint64_t submissions = 0;  // each under one kind, if its changes are of two
+  uint64_t queries = 0;      // a multiple of copies
+  uint32_t copies = 1;
 };
 
 // With probability at least 1 - delta, nobody's odds between any two lists of queries are moved by
@@ -94,6 +102,9 @@ class Ledger {
 
  private:
   friend class StateCodec;
+  // Adds changes to those of this kind.
+  void AddChanges(const noise::Parameters& noise, uint32_t copies, uint64_t submissions,
+                  uint64_t queries);
   absl::StatusOr<std::optional<double>> EpsilonAt(double delta) const;
 
   std::deque<Charge> latest_;
@@ -104,8 +115,10 @@ class Ledger {
   uint64_t doubts_ = 0;
 };
 
-// The loss of `queries` queries of one client under this noise.
-absl::StatusOr<TotalLoss> LossOf(const noise::Parameters& noise, uint64_t queries, double delta);
+// The loss of `queries` queries of one client under this noise, in one submission, of which at most
+// `most_in_bucket` are for one bucket.
+absl::StatusOr<TotalLoss> LossOf(const noise::Parameters& noise, uint64_t queries, double delta,
+                                 uint32_t most_in_bucket = 1);
 
 }  // namespace shoal::client
 

@@ -106,6 +106,53 @@ TEST(LedgerTest, IdleRoundsCostTheirDelta) {
   }
 }
 
+// The least noise for 64 changes of which four are in one bucket, as privacy.md has it.
+noise::Parameters ForBuckets() {
+  return {.mechanism = noise::Mechanism::kSplitGaussian,
+          .epsilon = 1,
+          .delta = 1e-6,
+          .phi = 64,
+          .mode = 297,
+          .left_scale = 57.24,
+          .right_scale = 196.9};
+}
+Submission Asked(uint32_t queries, uint32_t most_in_bucket) {
+  return {.queries = queries, .noise = ForBuckets(), .most_in_bucket = most_in_bucket};
+}
+
+// Of up to c queries in a bucket a submission of n counts as its fullest pattern: n div c pairs of
+// buckets that change by c, and one that changes by the rest. Another most_in_bucket of the roster,
+// or rows under the same noise, begin another kind.
+TEST(LedgerTest, ChargesTheFullestPattern) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto distribution, noise::Distribution::Create(ForBuckets()));
+  const auto weights = distribution.weights();
+  const Ledger mixed =
+      With({Asked(64, 4), Asked(5, 4), Asked(1, 4), Asked(64, 8), Asked(7, 1), Asked(11, 4)});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, mixed.LossAt(1e-3));
+  ASSERT_TRUE(loss.epsilon.has_value());
+  const auto delta_of = [&](double epsilon) {
+    const auto delta = noise::ComposedDelta(
+        {.noise = {{weights, 19, 4}, {weights, 9, 1}, {weights, 8, 8}, {weights, 1, 3}},
+         .claims = {}},
+        epsilon);
+    return delta.ok() ? delta->upper : 1;
+  };
+  EXPECT_LE(delta_of(*loss.epsilon), 1e-3);
+  EXPECT_GT(delta_of(*loss.epsilon * 0.999), 1e-3);
+  EXPECT_EQ(mixed.queries(), 152u);
+  EXPECT_EQ(mixed.submissions(), 6u);
+
+  // Whatever the list, 64 queries of a round cost what the roster's claim says. Charged as single
+  // changes, those of four rounds would seem to reveal less than half of what they do.
+  SHOAL_EXPECT_OK(noise::VerifyPrivacy(ForBuckets(), 4));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss one, LossOf(ForBuckets(), 64, 1e-6, 4));
+  EXPECT_LE(one.epsilon.value_or(9), 1.0);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss four, LossOf(ForBuckets(), 256, 1e-4, 4));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss single, LossOf(ForBuckets(), 256, 1e-4));
+  ASSERT_TRUE(four.epsilon && single.epsilon);
+  EXPECT_GT(*four.epsilon, 2 * *single.epsilon);
+}
+
 TEST(LedgerTest, IdleRoundsAloneRevealNothing) {
   Ledger ledger;
   ledger.AddIdleRound();

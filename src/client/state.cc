@@ -236,6 +236,7 @@ class StateCodec {
       *out.mutable_noise() = roster::NoiseToWire(charged.noise);
       out.set_submissions(charged.submissions);
       out.set_queries(charged.queries);
+      if (charged.copies != 1) out.set_copies(charged.copies);
     }
   }
   static absl::Status ReadLedger(const StateRecord& record, Ledger& ledger) {
@@ -255,8 +256,14 @@ class StateCodec {
     for (const ChargedNoiseRecord& in : record.noise()) {
       auto noise = roster::NoiseFromWire(in.noise());
       if (!noise.ok()) return Damaged(noise.status().message());
-      ledger.noise_.push_back(
-          {.noise = *noise, .submissions = in.submissions(), .queries = in.queries()});
+      const uint32_t copies = std::max(1u, in.copies());
+      if (copies > noise::kMaxCopies || in.queries() % copies != 0) {
+        return Damaged("what was asked of a bucket");
+      }
+      ledger.noise_.push_back({.noise = *noise,
+                               .submissions = in.submissions(),
+                               .queries = in.queries(),
+                               .copies = copies});
     }
     return absl::OkStatus();
   }

@@ -941,6 +941,40 @@ TEST_F(StateTest, KeepsTheCutOfWhatHasNoSlotsYet) {
   EXPECT_EQ(round.slots(), 4u) << "those without a gap before them";
 }
 
+// How many queries may have been for one bucket counts over all runs, and a file that contradicts
+// itself about it is refused.
+TEST_F(StateTest, KeepsHowManyWereInABucket) {
+  Ledger ledger;
+  {
+    auto store = Open();
+    for (const uint32_t queries : {8u, 3u}) {
+      const Submission asked{.queries = queries, .noise = Noise(1), .most_in_bucket = 4};
+      store->state().ledger.Add(asked);
+      ledger.Add(asked);
+    }
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss expected, ledger.LossAt(0.5));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss single, LossOf(Noise(1), 11, 0.5));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, Open()->state().ledger.LossAt(0.5));
+  ASSERT_TRUE(loss.epsilon && single.epsilon);
+  EXPECT_EQ(loss.epsilon, expected.epsilon);
+  EXPECT_GT(*loss.epsilon, *single.epsilon);
+
+  const std::string content = *ReadFile(path_);
+  for (const uint32_t copies : {3u, 10'001u, ~0u}) {
+    StateRecord record;
+    ASSERT_TRUE(record.ParseFromString(content.substr(sizeof(Digest))));
+    ASSERT_EQ(record.noise_size(), 2);
+    ASSERT_EQ(record.noise(0).copies(), 4u);
+    ASSERT_EQ(record.noise(1).copies(), 3u);
+    record.mutable_noise(0)->set_copies(copies);
+    WriteAs("shoal client state v5", record.SerializeAsString());
+    EXPECT_THAT(FileStateStore::Open(path_, place_, random_),
+                StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+  }
+}
+
 TEST_F(StateTest, SubmissionsThatMakeNoSenseAreDamage) {
   const auto refused = [&](const std::function<void(RoundRecord&)>& change) {
     for (const auto& entry : fs::directory_iterator(directory_)) fs::remove(entry.path());

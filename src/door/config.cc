@@ -209,6 +209,7 @@ absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
   auto roster = roster::Roster::Verify(signed_roster, pinned, now_s);
   if (!roster.ok()) return Annotate(roster.status(), config.roster_file());
+  SHOAL_RETURN_IF_ERROR(Annotate(roster::CheckOneTier(*roster), config.roster_file()));
   return roster;
 }
 

@@ -24,7 +24,7 @@ absl::StatusOr<DoorConfig> ReadDoorConfig(const std::string& path);
 Door::Options OptionsFrom(const DoorConfig& config, const roster::Roster& roster);
 
 // The roster and the pins that the configuration names. Errors of the files and of
-// roster::Roster::Verify.
+// roster::Roster::Verify and roster::CheckOneTier.
 absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now_s);
 // Whether a door that runs may take `next` in place of `roster`: of the same deployment, and no
 // older. FAILED_PRECONDITION.

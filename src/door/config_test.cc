@@ -13,6 +13,7 @@
 #include "src/net/testing/test_identity.h"
 #include "src/roster/testing/parties.h"
 #include "src/storage/file.h"
+#include "src/wire/text.h"
 
 namespace shoal::door {
 namespace {
@@ -133,6 +134,24 @@ TEST(DoorConfigTest, ARosterIsFollowedByNoOlderOne) {
   EXPECT_THAT(CheckSuccessor(second, first), refuses("an older one was put back"));
   parties.draft().set_expires_s(parties.draft().expires_s() - 1);
   EXPECT_THAT(CheckSuccessor(second, parties.roster()), refuses("another roster of epoch"));
+}
+
+// A door passes requests of rows on, and knows none of two tiers.
+TEST(DoorConfigTest, ARosterOfTwoTiersIsRefused) {
+  shoal::testing::TestRandom random(1);
+  roster::testing::Parties parties(2, random);
+  const std::string directory = ::testing::TempDir();
+  DoorConfig config;
+  config.set_roster_file(directory + "/two-tiers-roster");
+  config.set_pinned_parties_file(directory + "/two-tiers-pins");
+  const auto read = [&] {
+    SHOAL_CHECK(wire::WriteTextFile(config.roster_file(), parties.Signed()).ok());
+    SHOAL_CHECK(wire::WriteTextFile(config.pinned_parties_file(), parties.PinsText()).ok());
+    return ReadRoster(config, roster::testing::kNowS).status();
+  };
+  SHOAL_EXPECT_OK(read());
+  parties.draft().set_most_in_bucket(1);
+  EXPECT_THAT(read(), StatusIs(absl::StatusCode::kUnimplemented, "two tiers (most_in_bucket 1"));
 }
 
 TEST(CertificateTest, IsReadWithItsKey) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "src/base/check.h"
 
 namespace shoal::noise {
 namespace {
@@ -493,6 +494,12 @@ absl::Status CheckEpsilon(double epsilon) {
       "accountant: epsilon must be in [0, %g], got %g", kMaxComposedEpsilon, epsilon));
 }
 
+absl::Status CheckCopies(uint32_t copies) {
+  if (copies >= 1 && copies <= kMaxCopies) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("accountant: copies must be in [1, %d], got %d", kMaxCopies, copies));
+}
+
 absl::Status CheckArguments(std::span<const Weight> weights, const Exposure& exposure) {
   if (exposure.phi == 0 || exposure.rounds == 0 || exposure.submissions == 0) {
     return absl::InvalidArgumentError("accountant: phi, rounds and submissions must be at least 1");
@@ -503,10 +510,7 @@ absl::Status CheckArguments(std::span<const Weight> weights, const Exposure& exp
     return absl::InvalidArgumentError(
         absl::StrFormat("accountant: phi * rounds * submissions must be at most %d", kMaxChanges));
   }
-  if (exposure.copies == 0 || exposure.copies > kMaxCopies) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "accountant: copies must be in [1, %d], got %d", kMaxCopies, exposure.copies));
-  }
+  if (absl::Status status = CheckCopies(exposure.copies); !status.ok()) return status;
   return CheckWeights(weights);
 }
 
@@ -537,8 +541,9 @@ absl::StatusOr<std::vector<Term>> TermsOf(const Composition& composition, bool u
   };
   const absl::Status too_many = absl::InvalidArgumentError(
       absl::StrFormat("accountant: a composition has at most %d changes", kMaxChanges));
-  for (const auto& [weights, times] : composition.noise) {
+  for (const auto& [weights, times, copies] : composition.noise) {
     if (absl::Status status = CheckWeights(weights); !status.ok()) return status;
+    if (absl::Status status = CheckCopies(copies); !status.ok()) return status;
     if (!count(times)) return too_many;
   }
   for (const auto& [epsilon, delta, times] : composition.claims) {
@@ -550,11 +555,11 @@ absl::StatusOr<std::vector<Term>> TermsOf(const Composition& composition, bool u
   }
   std::vector<Term> terms;
   if (changes == 0) return terms;
-  for (const auto& [weights, times] : composition.noise) {
+  for (const auto& [weights, times, copies] : composition.noise) {
     if (times == 0) continue;
-    terms.push_back(TermOf(
-        {LossOfRow(weights, 1, /*falls=*/true), LossOfRow(weights, 1, /*falls=*/false), times},
-        BudgetOf(changes), upper));
+    terms.push_back(TermOf({LossOfRow(weights, copies, /*falls=*/true),
+                            LossOfRow(weights, copies, /*falls=*/false), times},
+                           BudgetOf(changes), upper));
   }
   for (const auto& [epsilon, delta, times] : composition.claims) {
     if (times == 0) continue;
@@ -571,6 +576,12 @@ absl::StatusOr<std::vector<Term>> TermsOf(const Composition& composition, bool u
 }
 
 }  // namespace
+
+Exposure FullestPattern(uint32_t phi, uint32_t most_in_bucket) {
+  SHOAL_CHECK(phi >= 1 && most_in_bucket >= 1);
+  const uint32_t copies = std::min(phi, most_in_bucket);
+  return {.phi = (phi - 1) / copies + 1, .copies = copies};
+}
 
 absl::StatusOr<DeltaBounds> SubstitutionDelta(std::span<const Weight> weights, double epsilon,
                                               const Exposure& exposure, Precision precision) {

@@ -32,10 +32,19 @@ struct Exposure {
   uint32_t rounds = 1;
   // How often each query is submitted, every time in another round, with fresh noise (retries).
   uint32_t submissions = 1;
-  // How often a changed query asks the same row in the same round. An honest client never does it
-  // more than once; each copy moves the row's count by one more.
+  // How often a changed query asks the same row in the same round: each copy moves the row's count
+  // by one more. An honest client never asks a row more than once. With two tiers rows are buckets,
+  // of which a list may have several keys (FullestPattern).
   uint32_t copies = 1;
 };
+
+// The worst that `phi` changed queries of one round can do to the counts of buckets, if a client
+// asks each bucket at most `most_in_bucket` times: as many pairs of buckets as can be, of which one
+// falls and one rises by as much as can be. Nothing is worse for log-concave noise, whatever part
+// of the changes an adversary lets through (docs/privacy.md, "Several keys in one bucket"); for
+// other noise it can be. With most_in_bucket 1 these are changes on distinct rows. Both at least 1
+// (checked).
+Exposure FullestPattern(uint32_t phi, uint32_t most_in_bucket);
 
 inline constexpr uint64_t kMaxChanges = 1'000'000'000;  // phi * rounds * submissions
 inline constexpr uint32_t kMaxCopies = 10'000;
@@ -71,10 +80,12 @@ absl::StatusOr<double> SubstitutionDeltaUpper(std::span<const Weight> weights, d
 // Independent changes of different kinds, whose privacy losses add up: what a client has asked
 // under several noise settings, in many rounds.
 struct Composition {
-  // `changes` changed queries under this noise, none of which asks a row twice in a round.
+  // `changes` pairs of rows under this noise, or of buckets, of which one falls and one rises by
+  // `copies`.
   struct Noise {
     std::span<const Weight> weights;
     uint64_t changes = 0;
+    uint32_t copies = 1;
   };
   // `times` mechanisms of which only the claim (epsilon, delta) is known.
   struct Claim {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -132,6 +135,138 @@ TEST(SubstitutionDeltaTest, BadArgumentsAreNamed) {
   expect(WeightsFrom(std::vector<double>{1, -1}), "finite and not negative");
   expect(WeightsFrom(std::vector<double>{1, INFINITY}), "finite and not negative");
   expect(WeightsFrom(std::vector<double>{0, 0}), "all zero");
+}
+
+TEST(FullestPatternTest, IsAsFullAsCanBe) {
+  const auto expect = [](uint32_t phi, uint32_t most, uint32_t pairs, uint32_t copies) {
+    const Exposure pattern = FullestPattern(phi, most);
+    EXPECT_EQ(pattern.phi, pairs) << phi << " " << most;
+    EXPECT_EQ(pattern.copies, copies) << phi << " " << most;
+    EXPECT_EQ(pattern.rounds, 1u);
+    EXPECT_EQ(pattern.submissions, 1u);
+  };
+  expect(1, 1, 1, 1);
+  expect(64, 1, 64, 1);
+  expect(64, 4, 16, 4);
+  expect(64, 17, 4, 17);
+  expect(65, 4, 17, 4);
+  expect(3, 8, 1, 3);
+  expect(~0u, ~0u, 1, ~0u);
+  expect(~0u, 2, 1u << 31, 2);
+}
+
+// delta of a pattern by its definition: bucket b's count falls by pattern[b] from one world to the
+// other, or rises where that is negative. For each total of the noise, or for all together.
+std::vector<double> DeltaOfPattern(const std::vector<double>& pmf, const std::vector<int>& pattern,
+                                   double factor) {
+  const int values = static_cast<int>(pmf.size());
+  const auto p = [&](int k) { return k < 0 || k >= values ? 0.0 : pmf[k]; };
+  struct Outcome {
+    double here, there;
+    int total;
+  };
+  std::vector<Outcome> outcomes = {{1, 1, 0}};
+  for (const int falls : pattern) {
+    std::vector<Outcome> next;
+    for (const Outcome& outcome : outcomes) {
+      for (int v = 0; v < values; ++v) {
+        next.push_back({outcome.here * p(v), outcome.there * p(v + falls), outcome.total + v});
+      }
+    }
+    outcomes = std::move(next);
+  }
+  std::vector<double> of_total(static_cast<size_t>(values) * pattern.size());
+  for (const Outcome& outcome : outcomes) {
+    of_total[outcome.total] += std::max(0.0, outcome.here - factor * outcome.there);
+  }
+  return of_total;
+}
+
+// All patterns of up to `phi` changes of at most `most` in a bucket.
+void EachPattern(size_t buckets, int phi, int most, std::vector<int>& pattern,
+                 const std::function<void()>& check) {
+  if (pattern.size() == buckets) {
+    int sum = 0, falls = 0;
+    for (const int w : pattern) sum += w, falls += std::max(w, 0);
+    if (sum == 0 && falls <= phi) check();
+    return;
+  }
+  for (int w = -most; w <= most; ++w) {
+    pattern.push_back(w);
+    EachPattern(buckets, phi, most, pattern, check);
+    pattern.pop_back();
+  }
+}
+
+// The lemma of docs/privacy.md, in small cases: under log-concave noise nothing that a client could
+// ask in place of something else is worse than the fullest pattern, at any epsilon, below 0 too,
+// and for any total of the noise, after which an adversary could choose.
+TEST(FullestPatternTest, NoPatternIsWorseThanTheFullest) {
+  const std::vector<std::vector<double>> shapes = {
+      {0.1, 0.2, 0.4, 0.2, 0.1},       // geometric, both sides
+      {0.05, 0.24, 0.42, 0.24, 0.05},  // steeper at its ends
+      {0.25, 0.25, 0.25, 0.25},        // uniform
+      {0.6, 0.3, 0.1},                 // falling, cut hard
+  };
+  for (const std::vector<double>& pmf : shapes) {
+    for (const auto& [phi, most] : {std::pair{2, 1}, {2, 2}, {3, 2}, {4, 2}}) {
+      const Exposure full = FullestPattern(phi, most);
+      std::vector<int> fullest;
+      int left = phi;
+      while (left > 0) {
+        const int own = std::min<int>(left, most);
+        fullest.insert(fullest.end(), {own, -own});
+        left -= own;
+      }
+      EXPECT_EQ(fullest.size(), 2 * full.phi);
+      const size_t buckets = std::max<size_t>(4, fullest.size());
+      fullest.resize(buckets);
+      for (const double factor : {0.1, 0.7, 1.0, 1.5, 4.0}) {
+        const std::vector<double> worst = DeltaOfPattern(pmf, fullest, factor);
+        std::vector<int> pattern;
+        EachPattern(buckets, phi, most, pattern, [&] {
+          const std::vector<double> delta = DeltaOfPattern(pmf, pattern, factor);
+          for (size_t total = 0; total < delta.size(); ++total) {
+            ASSERT_LE(delta[total], worst[total] + 1e-14) << total;
+          }
+        });
+      }
+    }
+  }
+  // Clamped Laplace has a lump at zero, and is not log-concave: there spreading is worse.
+  const std::vector<double> lump = {0.4, 0.1, 0.15, 0.2, 0.15};
+  const auto sum = [](const std::vector<double>& of) {
+    return std::accumulate(of.begin(), of.end(), 0.0);
+  };
+  bool worse = false;
+  for (const double factor : {1.5, 2.0, 3.0, 4.5}) {
+    worse = worse || sum(DeltaOfPattern(lump, {1, 1, -1, -1}, factor)) >
+                         sum(DeltaOfPattern(lump, {2, -2, 0, 0}, factor)) + 1e-3;
+  }
+  EXPECT_TRUE(worse);
+}
+
+// Pairs of several copies in a composition, too, are the definition's.
+TEST(CompositionTest, CopiesAreThoseOfTheDefinition) {
+  const std::vector<Weight> weights = Weights(kSmooth);
+  for (const uint32_t copies : {1, 2, 3}) {
+    for (const double epsilon : {0.3, 1.5}) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(
+          const DeltaBounds composed,
+          ComposedDelta({.noise = {{weights, 2, copies}}, .claims = {}}, epsilon));
+      const double exact = BruteForce(kSmooth, epsilon, 2, static_cast<int>(copies), false);
+      EXPECT_NEAR(composed.upper, exact, 1e-5 * exact + 1e-12);
+      // One of each kind.
+      SHOAL_ASSERT_OK_AND_ASSIGN(
+          const DeltaBounds mixed,
+          ComposedDelta({.noise = {{weights, 1, copies}, {weights, 1}}, .claims = {}}, epsilon));
+      EXPECT_LE(mixed.upper, composed.upper * (1 + 1e-6));
+    }
+  }
+  EXPECT_THAT(ComposedDelta({.noise = {{weights, 1, 0}}, .claims = {}}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, "copies must be in [1, 10000]"));
+  EXPECT_THAT(ComposedDelta({.noise = {{weights, 1, 10'001}}, .claims = {}}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, "copies must be in [1, 10000]"));
 }
 
 // One setting in a composition is the same as as many changes.

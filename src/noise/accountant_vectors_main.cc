@@ -1,7 +1,7 @@
 // Prints the accountant's answers for a grid of parameters, to compare with another implementation.
-// A line has: mechanism mode left right scale_epsilon phi rounds epsilon lower upper. Then come
-// compositions: "composed" epsilon lower upper, a delta, the epsilon that holds at it, and groups
-// of
+// A line has: mechanism mode left right scale_epsilon phi rounds copies epsilon lower upper. Then
+// come compositions: "composed" epsilon lower upper, a delta, the epsilon that holds at it, and
+// groups of
 // "|" mechanism mode left right scale_epsilon phi changes, or "|" "claim" epsilon delta times.
 #include <cstdio>
 #include <string>
@@ -12,14 +12,19 @@
 #include "src/noise/accountant.h"
 #include "src/noise/noise.h"
 
-int main() {
-  using shoal::noise::Distribution, shoal::noise::Parameters;
-  using enum shoal::noise::Mechanism;
-  const std::vector<Parameters> grid = {
-      {kGeometric, 1, 1e-6, 1, 15, 1.25, 5.0},  {kGeometric, 0.1, 1e-6, 1, 128, 13.06, 42.74},
-      {kClampedLaplace, 0.1, 1e-6, 1, 277},     {kClampedLaplace, 1, 1e-6, 2, 56},
-      {kSplitGaussian, 1, 1e-6, 5, 70, 14, 60}, {kSplitGaussian, 0.1, 1e-6, 100, 1208, 243, 1177},
-  };
+namespace {
+
+using shoal::noise::Distribution, shoal::noise::Parameters;
+using enum shoal::noise::Mechanism;
+
+void PrintLine(const Parameters& p, uint32_t phi, uint32_t rounds, uint32_t copies, double epsilon,
+               const shoal::noise::DeltaBounds& delta) {
+  std::printf("%s %u %.17g %.17g %.17g %u %u %u %.17g %.17g %.17g\n",
+              std::string(shoal::noise::MechanismName(p.mechanism)).c_str(), p.mode, p.left_scale,
+              p.right_scale, p.epsilon, phi, rounds, copies, epsilon, delta.lower, delta.upper);
+}
+
+void PrintChanges(const std::vector<Parameters>& grid) {
   for (const Parameters& p : grid) {
     const Distribution d = Distribution::Create(p).value();
     for (uint32_t rounds : {1, 3}) {
@@ -30,14 +35,34 @@ int main() {
         const auto delta =
             shoal::noise::SubstitutionDelta(d.weights(), epsilon, {.phi = p.phi, .rounds = rounds})
                 .value();
-        std::printf("%s %u %.17g %.17g %.17g %u %u %.17g %.17g %.17g\n",
-                    std::string(shoal::noise::MechanismName(p.mechanism)).c_str(), p.mode,
-                    p.left_scale, p.right_scale, p.epsilon, p.phi, rounds, epsilon, delta.lower,
-                    delta.upper);
+        PrintLine(p, p.phi, rounds, 1, epsilon, delta);
       }
     }
   }
+}
 
+// Several queries in a bucket: 64 of which one, four, eight or seventeen are in one, under the
+// noise for that, and under that for one.
+void PrintBuckets() {
+  const std::vector<std::pair<uint32_t, Parameters>> buckets = {
+      {1, {kSplitGaussian, 1, 1e-6, 64, 126, 23.82, 107.97}},
+      {4, {kSplitGaussian, 1, 1e-6, 64, 126, 23.82, 107.97}},
+      {4, {kSplitGaussian, 1, 1e-6, 64, 296, 57.23, 196.8}},
+      {8, {kSplitGaussian, 1, 1e-6, 64, 464, 90.80, 257.5}},
+      {17, {kSplitGaussian, 1, 1e-6, 64, 770, 152.2, 348.3}},
+      {3, {kGeometric, 1, 1e-6, 6, 120, 10, 40}},
+  };
+  for (const auto& [most, p] : buckets) {
+    const Distribution d = Distribution::Create(p).value();
+    const auto pattern = shoal::noise::FullestPattern(p.phi, most);
+    for (double epsilon : {0.5, 1.0}) {
+      PrintLine(p, pattern.phi, 1, pattern.copies, epsilon,
+                shoal::noise::SubstitutionDelta(d.weights(), epsilon, pattern).value());
+    }
+  }
+}
+
+void PrintCompositions(const std::vector<Parameters>& grid) {
   using shoal::noise::Composition;
   // Grid points, and how many changes of each; then claims.
   const std::vector<std::pair<std::vector<uint64_t>, std::vector<Composition::Claim>>> mixed = {
@@ -70,4 +95,17 @@ int main() {
                   target, holds, groups.c_str());
     }
   }
+}
+
+}  // namespace
+
+int main() {
+  const std::vector<Parameters> grid = {
+      {kGeometric, 1, 1e-6, 1, 15, 1.25, 5.0},  {kGeometric, 0.1, 1e-6, 1, 128, 13.06, 42.74},
+      {kClampedLaplace, 0.1, 1e-6, 1, 277},     {kClampedLaplace, 1, 1e-6, 2, 56},
+      {kSplitGaussian, 1, 1e-6, 5, 70, 14, 60}, {kSplitGaussian, 0.1, 1e-6, 100, 1208, 243, 1177},
+  };
+  PrintChanges(grid);
+  PrintBuckets();
+  PrintCompositions(grid);
 }

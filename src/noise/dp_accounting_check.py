@@ -1,6 +1,6 @@
 """Compares Shoal's accountant with Google's dp-accounting.
 
-Reads lines "mechanism mode left right scale_epsilon phi rounds epsilon lower upper". The noise is
+Reads lines "mechanism mode left right scale_epsilon phi rounds copies epsilon lower upper". The noise is
 built here again, from the mechanism's definition; dp-accounting rounds privacy losses up to a grid
 (pessimistic) or down (optimistic), so that its two answers bracket the exact delta. Compositions
 of several settings and claims come last (accountant_vectors_main.cc has their format).
@@ -35,10 +35,10 @@ def pmf(mechanism, mode, left, right, epsilon, phi):
     return p / p.sum()
 
 
-def changes(p, n, interval, pessimistic):
-    """The privacy loss distribution of n changes under the noise p."""
+def changes(p, n, interval, pessimistic, copies=1):
+    """The privacy loss distribution of n changes under the noise p, each of so many copies."""
     still = {k: math.log(x) for k, x in enumerate(p) if x > 0}
-    moved = {k + 1: x for k, x in still.items()}
+    moved = {k + copies: x for k, x in still.items()}
     up = pld.from_two_probability_mass_functions(
         still, moved, pessimistic_estimate=pessimistic, value_discretization_interval=interval)
     # The two rows of a change are one pair of distributions in both directions: their composition
@@ -49,8 +49,8 @@ def changes(p, n, interval, pessimistic):
     return pair if n == 1 else pair.self_compose(n)
 
 
-def delta(p, n, epsilon, interval, pessimistic):
-    return changes(p, n, interval, pessimistic).get_delta_for_epsilon(epsilon)
+def delta(p, n, copies, epsilon, interval, pessimistic):
+    return changes(p, n, interval, pessimistic, copies).get_delta_for_epsilon(epsilon)
 
 
 def claim(epsilon, delta_, n, interval, pessimistic):
@@ -107,14 +107,14 @@ def main():
             compositions += 1
             continue
         mechanism, *numbers = line.split()
-        mode, left, right, own_epsilon, phi, rounds, epsilon, lower, upper = map(float, numbers)
+        mode, left, right, own_epsilon, phi, rounds, copies, epsilon, lower, upper = map(float, numbers)
         n = int(phi * rounds)
         p = pmf(mechanism, int(mode), left, right, own_epsilon, phi)
         # Rounding moves the sum of 2n losses by about n intervals, which must stay far below
         # epsilon.
         interval = max(2e-7, min(1e-4, epsilon / (1000 * n)))
-        high = delta(p, n, epsilon, interval, True)
-        low = delta(p, n, epsilon, interval, False)
+        high = delta(p, n, int(copies), epsilon, interval, True)
+        low = delta(p, n, int(copies), epsilon, interval, False)
         # Our bounds and theirs enclose the same number, so the two intervals must meet, and both
         # must be narrow. The slack is 1e-9 (relative) for their doubles and 1e-13 for the right end
         # that pmf() cuts off.
@@ -126,7 +126,7 @@ def main():
         assert upper - lower <= 0.1 * upper + 1e-12, "our interval is too wide"
         assert upper <= high * 1.0001 + slack, "our upper bound is looser than theirs"
         lines += 1
-    assert lines == 36, f"{lines} lines"
+    assert lines == 48, f"{lines} lines"
     assert compositions == 8, f"{compositions} compositions"
     print("ok")
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -268,20 +269,38 @@ absl::StatusOr<uint32_t> ClampedLaplaceBound(double epsilon, double nominal_delt
   return std::max<uint32_t>(1, static_cast<uint32_t>(bound));
 }
 
-absl::Status VerifyPrivacy(const Parameters& parameters) {
+absl::Status VerifyPrivacy(const Parameters& parameters, uint32_t most_in_bucket) {
+  if (most_in_bucket == 0 || most_in_bucket > kMaxCopies) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("noise: the most queries in a bucket must be in [1, %d], got %d",
+                        kMaxCopies, most_in_bucket));
+  }
+  if (most_in_bucket > 1 && !IsLogConcave(parameters.mechanism)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "noise: %s is not log-concave, and so not known to protect up to %d queries in one bucket; "
+        "take %s or %s",
+        MechanismName(parameters.mechanism), most_in_bucket, MechanismName(Mechanism::kGeometric),
+        MechanismName(Mechanism::kSplitGaussian)));
+  }
   SHOAL_ASSIGN_OR_RETURN(const Distribution distribution, Distribution::Create(parameters));
+  // Distribution::Create takes no phi of 0.
+  const Exposure exposure = FullestPattern(parameters.phi, most_in_bucket);
   // The coarse bound is an upper bound too, and mostly close enough.
   double delta = 1;
   for (Precision precision : {Precision::kSearch, Precision::kExact}) {
     SHOAL_ASSIGN_OR_RETURN(delta, SubstitutionDeltaUpper(distribution.weights(), parameters.epsilon,
-                                                         {.phi = parameters.phi}, precision));
+                                                         exposure, precision));
     if (delta <= parameters.delta) return absl::OkStatus();
   }
+  const std::string buckets =
+      most_in_bucket > 1 ? absl::StrFormat(" with up to %d of them in one bucket", most_in_bucket)
+                         : "";
   return absl::FailedPreconditionError(absl::StrFormat(
       "noise: %s with mode %d, left_scale %g, right_scale %g gives delta %.4g at epsilon %g for "
-      "phi = %d, not the claimed %g",
+      "phi = %d%s, not the claimed %g",
       MechanismName(parameters.mechanism), parameters.mode, parameters.left_scale,
-      parameters.right_scale, delta, parameters.epsilon, parameters.phi, parameters.delta));
+      parameters.right_scale, delta, parameters.epsilon, parameters.phi, buckets,
+      parameters.delta));
 }
 
 absl::Status CheckPhi(const Parameters& parameters, uint64_t rows) {

@@ -86,12 +86,21 @@ class Distribution {
 // INVALID_ARGUMENT if a parameter, or the bound, is out of range.
 absl::StatusOr<uint32_t> ClampedLaplaceBound(double epsilon, double nominal_delta, uint32_t phi);
 
-// OK if the mechanism with these parameters really gives (epsilon, delta) for phi changed queries;
-// FAILED_PRECONDITION names the delta that holds, INVALID_ARGUMENT a parameter that is out of
-// range. The clamped Laplace with the paper's bound misses its nominal delta by a factor of nearly
-// two under substitution: it passes only with a delta that it reaches.
-// Takes milliseconds for phi = 1, a fraction of a second above.
-absl::Status VerifyPrivacy(const Parameters& parameters);
+// Whether the lemma about patterns of changes (FullestPattern) holds for a mechanism: for the
+// geometric noise and the split Gaussian. Tables of their probabilities are not log-concave in
+// their last bit, so that it is the mechanism that counts (docs/privacy.md).
+constexpr bool IsLogConcave(Mechanism mechanism) {
+  return mechanism == Mechanism::kGeometric || mechanism == Mechanism::kSplitGaussian;
+}
+
+// OK if the mechanism with these parameters really gives (epsilon, delta) for phi changed queries
+// of a client that asks each row, or bucket, at most `most_in_bucket` times in a round;
+// FAILED_PRECONDITION names the delta that holds, or a mechanism of which that is not known for
+// several queries in a bucket; INVALID_ARGUMENT a parameter that is out of range. The clamped
+// Laplace with the paper's bound misses its nominal delta by a factor of nearly two under
+// substitution: it passes only with a delta that it reaches. Takes milliseconds for phi = 1, a
+// fraction of a second above.
+absl::Status VerifyPrivacy(const Parameters& parameters, uint32_t most_in_bucket = 1);
 
 // INVALID_ARGUMENT if phi is larger than the number of rows: that many distinct rows cannot change.
 absl::Status CheckPhi(const Parameters& parameters, uint64_t rows);

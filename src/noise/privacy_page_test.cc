@@ -15,6 +15,7 @@
 #include "src/base/testing/matchers.h"
 #include "src/noise/accountant.h"
 #include "src/noise/noise.h"
+#include "src/noise/search.h"
 
 namespace shoal::noise {
 namespace {
@@ -89,6 +90,52 @@ TEST(PrivacyPageTest, TheNoiseOfEveryLineGivesThePrivacyBesideIt) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds paper_delta,
                                SubstitutionDelta(paper.weights(), p.epsilon, {.phi = p.phi}));
     EXPECT_NEAR(line.paper_delta, paper_delta.upper, 0.005 * paper_delta.upper);
+  }
+}
+
+TEST(PrivacyPageTest, SeveralInABucketCostWhatTheTableSays) {
+  const auto lines =
+      Lines(R"(\| ([0-9]+) \| ([0-9]+) \| ([0-9]+) \| ([0-9]+), ([0-9.]+), ([0-9.]+) \| )"
+            R"(([0-9.e-]+) \| ([0-9.e-]+) \|)");
+  EXPECT_EQ(lines.size(), 4u) << "the table has other lines, or another form";
+  const auto noise = [](const std::vector<std::string>& line) {
+    return Parameters{Mechanism::kSplitGaussian,
+                      1,
+                      1e-6,
+                      64,
+                      static_cast<uint32_t>(Number(line[3])),
+                      Number(line[4]),
+                      Number(line[5])};
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Distribution ignores, Distribution::Create(noise(lines[0])));
+  for (const std::vector<std::string>& line : lines) {
+    const auto most = static_cast<uint32_t>(Number(line[0]));
+    SCOPED_TRACE(most);
+    const Parameters p = noise(line);
+    const Exposure pattern = FullestPattern(64, most);
+    EXPECT_EQ(pattern.phi, Number(line[1]));
+    SHOAL_EXPECT_OK(VerifyPrivacy(p, most));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Distribution distribution, Distribution::Create(p));
+    EXPECT_NEAR(distribution.mean(), Number(line[2]), 0.6);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const double delta,
+                               SubstitutionDeltaUpper(distribution.weights(), 1, pattern));
+    EXPECT_LE(delta, Number(line[6]) + 1e-15);  // rounded up
+    EXPECT_GE(delta, 0.98 * Number(line[6]));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const double ignored,
+                               SubstitutionDeltaUpper(ignores.weights(), 1, pattern));
+    EXPECT_NEAR(ignored, Number(line[7]), 0.05 * ignored);
+  }
+  // How many a random list has in a bucket.
+  const auto lists =
+      Lines(R"(\| ([0-9,]+)(?: \(.*\))? \| ([0-9]+) \| ([0-9]+) \| ([0-9]+) \| ([0-9]+) \|)");
+  EXPECT_EQ(lists.size(), 4u) << "the table has other lines, or another form";
+  for (const std::vector<std::string>& line : lists) {
+    size_t column = 1;
+    for (const uint32_t keys : {16, 64, 256, 1024}) {
+      EXPECT_EQ(LeastMostInBucket(keys, static_cast<uint64_t>(Number(line[0]))),
+                Number(line[column++]))
+          << line[0] << " buckets, " << keys;
+    }
   }
 }
 

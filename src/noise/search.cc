@@ -27,7 +27,10 @@ struct Shape {
 class Search {
  public:
   Search(Mechanism mechanism, const Target& target, uint64_t changes)
-      : mechanism_(mechanism), target_(target), changes_(static_cast<uint32_t>(changes)) {}
+      : mechanism_(mechanism),
+        target_(target),
+        changes_(static_cast<uint32_t>(changes)),
+        pattern_(FullestPattern(changes_, target.most_in_bucket)) {}
 
   // The best shape, or nothing if none within the limits reaches the target.
   std::optional<Shape> Run() const {
@@ -81,8 +84,8 @@ class Search {
     if (!Allowed(s)) return false;
     // Neither call can fail: the frequencies are finite, and the caller checked the target.
     const std::vector<Weight> weights = WeightsFrom(Frequencies(s)).value();
-    return SubstitutionDeltaUpper(weights, target_.epsilon, {.phi = changes_}, Precision::kSearch)
-               .value() <= target_.delta * kRoom;
+    return SubstitutionDeltaUpper(weights, target_.epsilon, pattern_, Precision::kSearch).value() <=
+           target_.delta * kRoom;
   }
 
   std::optional<Shape> ClampedLaplace() const {
@@ -211,6 +214,7 @@ class Search {
   const Mechanism mechanism_;
   const Target target_;
   const uint32_t changes_;
+  const Exposure pattern_;
 };
 
 }  // namespace
@@ -222,6 +226,16 @@ absl::StatusOr<Choice> FindLeastNoise(Mechanism mechanism, const Target& target)
       changes * e.submissions > kMaxPhi) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "noise: phi * rounds * submissions must be in [1, %d], and copies 1", kMaxPhi));
+  }
+  if (target.most_in_bucket == 0 || target.most_in_bucket > kMaxCopies) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("noise: the most queries in a bucket must be in [1, %d], got %d",
+                        kMaxCopies, target.most_in_bucket));
+  }
+  if (target.most_in_bucket > 1 && !IsLogConcave(mechanism)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "noise: %s is not log-concave, and so not known to protect %d queries in one bucket",
+        MechanismName(mechanism), target.most_in_bucket));
   }
   const Search search(mechanism, target, changes * e.submissions);
   // Checks epsilon, delta and the mechanism.
@@ -240,19 +254,38 @@ absl::StatusOr<Choice> FindLeastNoise(Mechanism mechanism, const Target& target)
   choice.parameters = search.ParametersOf(*shape);
   SHOAL_ASSIGN_OR_RETURN(const Distribution distribution, Distribution::Create(choice.parameters));
   choice.mean = distribution.mean();
-  SHOAL_ASSIGN_OR_RETURN(choice.delta,
-                         SubstitutionDeltaUpper(distribution.weights(), target.epsilon,
-                                                {.phi = choice.parameters.phi}));
-  SHOAL_RETURN_IF_ERROR(VerifyPrivacy(choice.parameters));
+  SHOAL_ASSIGN_OR_RETURN(
+      choice.delta,
+      SubstitutionDeltaUpper(distribution.weights(), target.epsilon,
+                             FullestPattern(choice.parameters.phi, target.most_in_bucket)));
+  SHOAL_RETURN_IF_ERROR(VerifyPrivacy(choice.parameters, target.most_in_bucket));
   return choice;
+}
+
+uint32_t LeastMostInBucket(uint32_t keys, uint64_t buckets) {
+  SHOAL_CHECK(keys >= 1 && buckets >= 1);
+  const double n = keys, b = static_cast<double>(buckets);
+  // How many of the buckets have exactly k keys, on average.
+  const auto expected = [&](double k) {
+    if (buckets == 1) return k == n ? 1.0 : 0.0;
+    return b * std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) -
+                        k * std::log(b) + (n - k) * std::log1p(-1 / b));
+  };
+  // From the last number on, so that the small terms are added first.
+  double above = 0;
+  uint32_t most = keys;
+  while (most > 1 && above + expected(most) <= 0x1p-20) above += expected(most--);
+  return most;
 }
 
 absl::StatusOr<Choice> FindLeastNoise(const Target& target) {
   const Exposure& e = target.exposure;
   const double changes = static_cast<double>(e.phi) * e.rounds * e.submissions;
+  // As most_in_bucket of 0 is refused below, it does not matter here what it counts as.
+  const double pairs = std::ceil(changes / std::max(1u, target.most_in_bucket));
   std::vector<Mechanism> mechanisms;
   // A mechanism is left out for numbers of changes at which it is far from being the cheaper one.
-  if (changes <= 8) mechanisms.push_back(Mechanism::kGeometric);
+  if (pairs <= 8) mechanisms.push_back(Mechanism::kGeometric);
   if (changes >= 2) mechanisms.push_back(Mechanism::kSplitGaussian);
   if (mechanisms.empty()) mechanisms.push_back(Mechanism::kGeometric);
   std::optional<Choice> best;

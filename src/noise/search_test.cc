@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <tuple>
 
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
@@ -45,6 +46,49 @@ TEST(FindLeastNoiseTest, RoundsCountLikeChangedQueries) {
   EXPECT_EQ(choice.parameters.phi, 2u);
   EXPECT_LT(choice.mean, 2 * 18.8 * 1.1);
   EXPECT_GT(choice.mean, 18.8);
+}
+
+// For lists of 64 of which so many may be in one bucket, as docs/privacy.md has it: what
+// multiplicity costs. The noise that is found holds for that many, and not for one more.
+TEST(FindLeastNoiseTest, SeveralInABucket) {
+  for (const auto& [most, least, highest] : {std::tuple{1u, 190.0, 194.0},
+                                             {4u, 395.0, 426.0},
+                                             {8u, 580.0, 643.0},
+                                             {17u, 890.0, 1026.0}}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Choice choice, FindLeastNoise({1, 1e-6, {.phi = 64}, most}));
+    const Parameters& p = choice.parameters;
+    std::printf("%u in a bucket: %s mode %u left %.4f right %.4f mean %.3f delta %.4g\n", most,
+                std::string(MechanismName(p.mechanism)).c_str(), p.mode, p.left_scale,
+                p.right_scale, choice.mean, choice.delta);
+    EXPECT_EQ(p.phi, 64u);
+    EXPECT_GE(choice.mean, least);
+    EXPECT_LE(choice.mean, highest);
+    EXPECT_LE(choice.delta, 1e-6);
+    EXPECT_GT(choice.delta, 0.8e-6);
+    SHOAL_EXPECT_OK(VerifyPrivacy(p, most));
+    EXPECT_THAT(VerifyPrivacy(p, most + 1),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "not the claimed 1e-06"));
+  }
+  EXPECT_THAT(FindLeastNoise(kClampedLaplace, {1, 1e-3, {}, 2}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "not log-concave"));
+  EXPECT_THAT(FindLeastNoise({1, 1e-6, {.phi = 64}, 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "queries in a bucket must be in"));
+  EXPECT_THAT(FindLeastNoise({1, 1e-6, {.phi = 64}, 10'001}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "queries in a bucket must be in"));
+}
+
+TEST(LeastMostInBucketTest, IsThatOfTheDefinition) {
+  EXPECT_EQ(LeastMostInBucket(1, 1), 1u);
+  EXPECT_EQ(LeastMostInBucket(1, 1000), 1u);
+  EXPECT_EQ(LeastMostInBucket(7, 1), 7u);
+  // Two keys of one bucket with probability 1 / buckets.
+  EXPECT_EQ(LeastMostInBucket(2, (1 << 20) - 1), 2u);
+  EXPECT_EQ(LeastMostInBucket(2, (1 << 20) + 1), 1u);
+  // In two buckets all n keys are in one of them with probability 2^(1-n).
+  EXPECT_EQ(LeastMostInBucket(20, 2), 20u);
+  EXPECT_EQ(LeastMostInBucket(22, 2), 21u);
+  EXPECT_LT(LeastMostInBucket(1'000'000, 1000), 1200u);
+  EXPECT_GT(LeastMostInBucket(1'000'000, 1000), 1100u);
 }
 
 TEST(FindLeastNoiseTest, ClampedLaplaceTakesTheLeastBoundThatHolds) {

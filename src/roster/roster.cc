@@ -114,6 +114,29 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
   return CheckMachines(party, what);
 }
 
+// Two tiers are for two parties of one machine each.
+absl::Status CheckMostInBucket(const wire::Roster& roster) {
+  const uint32_t most = roster.most_in_bucket();
+  if (most == 0) return absl::OkStatus();
+  if (most > kMaxInBucket) {
+    return Bad(absl::StrCat("roster, most_in_bucket: ", most, " is not in 0..", kMaxInBucket));
+  }
+  if (roster.parties_size() != 2) {
+    return Bad(absl::StrCat("roster, most_in_bucket: ", most,
+                            ", for rounds of two tiers, which are for two parties; the roster has ",
+                            roster.parties_size()));
+  }
+  for (const wire::Party& party : roster.parties()) {
+    if (party.machines() > 1) {
+      return Bad(absl::StrCat("roster, most_in_bucket: ", most,
+                              ", for rounds of two tiers, which are for parties of one machine; "
+                              "party ",
+                              party.number(), " has ", party.machines()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Checks everything but keys, proofs and the noise: no more than comparing.
 absl::Status CheckFields(const wire::Roster& roster) {
   SHOAL_RETURN_IF_ERROR(CheckName("roster, deployment", roster.deployment()));
@@ -153,6 +176,7 @@ absl::Status CheckFields(const wire::Roster& roster) {
       }
     }
   }
+  SHOAL_RETURN_IF_ERROR(CheckMostInBucket(roster));
   if (roster.onion_suite().empty()) {
     return Bad(
         absl::StrCat("roster, onion_suite: missing, as in rosters of Shoal 0.1; assemble a "
@@ -219,7 +243,11 @@ absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
 // it.
 absl::StatusOr<noise::Parameters> CheckNoise(const wire::Roster& roster) {
   SHOAL_ASSIGN_OR_RETURN(const noise::Parameters noise, NoiseFromWire(roster.noise()));
-  if (const absl::Status status = noise::VerifyPrivacy(noise); !status.ok()) {
+  // Noise for one query in a bucket does not hide several: without most_in_bucket the claim is far
+  // off.
+  if (const absl::Status status =
+          noise::VerifyPrivacy(noise, std::max(1u, roster.most_in_bucket()));
+      !status.ok()) {
     return Annotate(status, "roster, noise");
   }
   return noise;
@@ -568,10 +596,23 @@ Digest RosterDigest(const wire::Roster& roster) {
       .U64(roster.clock_tolerance_s())
       .U64(roster.max_slots())
       .Blob(roster.onion_suite());
-  if (roster.has_term_limit()) {
+  // What is missing is 0 where something follows: else two different rosters had one digest.
+  const bool has_buckets = roster.most_in_bucket() != 0;
+  if (roster.has_term_limit() || has_buckets) {
     transcript.U64(roster.term_limit().days()).U64(roster.term_limit().refreshes());
   }
+  if (has_buckets) transcript.U64(roster.most_in_bucket());
   return transcript.Finish();
+}
+
+absl::Status CheckOneTier(const Roster& roster, uint32_t query_buckets) {
+  if (roster.most_in_bucket() == 0 && query_buckets == 0) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("two tiers (most_in_bucket ", roster.most_in_bucket(),
+                   " in the roster, query_buckets ", query_buckets,
+                   " in the table) are not served by this version of Shoal yet, and not asked: "
+                   "serve a table that was built without --query-buckets under a roster without "
+                   "most_in_bucket, or run a version that serves them"));
 }
 
 absl::Status CheckRoster(const wire::Roster& roster) {

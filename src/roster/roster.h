@@ -30,6 +30,7 @@ inline constexpr uint32_t kMaxSlots = 1u << 30;  // in one round
 // Of a term. Who seizes a party in it opens it back to its beginning.
 inline constexpr uint32_t kMaxTermDays = 92;
 inline constexpr uint32_t kMaxRefreshes = 10'000;
+inline constexpr uint32_t kMaxInBucket = noise::kMaxCopies;  // queries of a client
 inline constexpr uint32_t kMaxClockToleranceS = 3600;
 inline constexpr uint64_t kMaxValidityS = 10ull * 366 * 24 * 3600;
 inline constexpr uint64_t kMaxTimeS = 1ull << 40;  // seconds since 1970: keeps sums from overflow
@@ -134,6 +135,8 @@ class Roster {
   // Both 0 if rounds have no terms.
   uint64_t term_limit_s() const { return uint64_t{wire_.roster().term_limit().days()} * 24 * 3600; }
   uint32_t max_refreshes() const { return wire_.roster().term_limit().refreshes(); }
+  // 0 if rounds are for rows.
+  uint32_t most_in_bucket() const { return wire_.roster().most_in_bucket(); }
   uint64_t minimum_table_epoch() const { return minimum_table_epoch_; }
   // The parties that have another key than the pinned one (CheckPins).
   const std::vector<uint32_t>& renewed() const { return renewed_; }
@@ -181,9 +184,16 @@ class Roster {
 // parties; for each: number, name, peer address, client address, key, proof, certificate digest,
 // machines, and for each machine but the first: peer address, client address; then mechanism, bits
 // of epsilon and delta, phi, mode, bits of both scales; valid_from_s, expires_s, clock_tolerance_s,
-// max_slots, onion_suite; if there is a term_limit, its days and refreshes. Text and bytes as Blob,
-// all else as U64 (doubles by their IEEE-754 bits). The roster need not have been checked.
+// max_slots, onion_suite; if there is a term_limit or most_in_bucket is not 0, the term_limit's
+// days and refreshes; if most_in_bucket is not 0, it. Text and bytes as Blob, all else as U64
+// (doubles by their IEEE-754 bits). The roster need not have been checked.
 Digest RosterDigest(const wire::Roster& roster);
+
+// UNIMPLEMENTED if the roster or the table (its manifest's query_buckets; 0 if it is not known) is
+// of two tiers. Programs of this version build, sign and verify such rosters and tables; parties do
+// not serve them yet, and doors and clients refuse them: what knows half of two tiers would ask
+// without their protection.
+absl::Status CheckOneTier(const Roster& roster, uint32_t query_buckets = 0);
 
 // What a party checks before it signs: everything that Verify checks but pins, signature and time.
 // Codes as Verify.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -138,8 +139,83 @@ TEST(RosterDigest, CoversEveryField) {
     ++fields;
     EXPECT_NE(RosterDigest(parties.draft()), digest) << name;
   });
-  EXPECT_EQ(fields, 7 + 2 + 7 + 2 * 8);
+  EXPECT_EQ(fields, 8 + 2 + 7 + 2 * 8);
   EXPECT_EQ(RosterDigest(parties.draft()), digest);
+}
+
+// Each optional field follows all those before it: no roster of one kind has the digest, and so the
+// signature, of one of another kind.
+TEST(RosterDigest, OptionalFieldsDoNotStandInForEachOther) {
+  TestRandom random(4);
+  Parties parties(2, random);
+  wire::Roster& draft = parties.draft();
+  std::set<Digest> digests = {RosterDigest(draft)};
+  draft.set_most_in_bucket(31);
+  digests.insert(RosterDigest(draft));
+  draft.set_most_in_bucket(30);
+  digests.insert(RosterDigest(draft));
+  draft.mutable_term_limit()->set_days(30);
+  draft.mutable_term_limit()->set_refreshes(30);
+  digests.insert(RosterDigest(draft));
+  draft.clear_most_in_bucket();
+  digests.insert(RosterDigest(draft));
+  EXPECT_EQ(digests.size(), 5u);
+}
+
+// What one query in a bucket is hidden by does not hide four: the roster's claim is for as many as
+// it lets a client send.
+TEST(Roster, RefusesNoiseThatIgnoresMostInBucket) {
+  TestRandom random(20);
+  Parties parties(std::vector<uint32_t>{1, 1}, random);
+  wire::NoiseParameters& noise = *parties.draft().mutable_noise();
+  noise.set_mechanism(wire::SPLIT_GAUSSIAN);
+  noise.set_phi(64);
+  noise.set_mode(126);
+  noise.set_left_scale(23.82);
+  noise.set_right_scale(107.97);
+  SHOAL_EXPECT_OK(CheckRoster(parties.draft()));
+  parties.draft().set_most_in_bucket(1);
+  SHOAL_EXPECT_OK(CheckRoster(parties.draft()));
+  parties.draft().set_most_in_bucket(4);
+  const auto refused = StatusIs(absl::StatusCode::kFailedPrecondition, "gives delta 0.004067");
+  EXPECT_THAT(CheckRoster(parties.draft()), refused);
+  EXPECT_THAT(CheckRoster(parties.draft()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "for phi = 64 with up to 4 of them in one bucket, not the claimed 1e-06"));
+  // Clients and signers alike.
+  EXPECT_THAT(Roster::Verify(parties.Signed(), parties.pinned(), kNowS), refused);
+  EXPECT_THAT(SignRoster(parties.draft(), parties.key(1)), refused);
+  // The paper's noise is not log-concave, whatever it costs.
+  noise.set_mechanism(wire::CLAMPED_LAPLACE);
+  noise.set_phi(1);
+  noise.set_mode(400);
+  noise.clear_left_scale();
+  noise.clear_right_scale();
+  EXPECT_THAT(CheckRoster(parties.draft()), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                     "clamped_laplace is not log-concave"));
+  parties.draft().set_most_in_bucket(1);
+  SHOAL_EXPECT_OK(CheckRoster(parties.draft()));
+}
+
+// A table of geometric noise is log-concave but for its last bit: the mechanism counts.
+TEST(Roster, TakesGeometricNoiseForManyInABucket) {
+  TestRandom random(21);
+  Parties parties(std::vector<uint32_t>{1, 1}, random);
+  wire::NoiseParameters& noise = *parties.draft().mutable_noise();
+  noise.set_mode(300);
+  noise.set_left_scale(15);
+  noise.set_right_scale(60);
+  noise.set_phi(4);
+  parties.draft().set_most_in_bucket(4);
+  const Roster roster = parties.roster();
+  EXPECT_EQ(roster.most_in_bucket(), 4u);
+  EXPECT_THAT(CheckOneTier(roster), StatusIs(absl::StatusCode::kUnimplemented,
+                                             "most_in_bucket 4 in the roster, query_buckets 0"));
+  parties.draft().clear_most_in_bucket();
+  SHOAL_EXPECT_OK(CheckOneTier(parties.roster()));
+  EXPECT_THAT(CheckOneTier(parties.roster(), 7),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "most_in_bucket 0 in the roster, query_buckets 7 in the table"));
 }
 
 TEST(Roster, RefusesChangedContentUnderAnOldSignature) {
@@ -369,6 +445,17 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
          r.mutable_term_limit()->set_days(1);
          r.mutable_term_limit()->set_refreshes(kMaxRefreshes + 1);
        }},
+      {"most_in_bucket: 4, for rounds of two tiers, which are for two parties; the roster has 3",
+       [](auto& r) { r.set_most_in_bucket(4); }},
+      {"most_in_bucket: 10001 is not in 0..10000", [](auto& r) { r.set_most_in_bucket(10'001); }},
+      {"most_in_bucket: 4294967295 is not", [](auto& r) { r.set_most_in_bucket(~0u); }},
+      {"most_in_bucket: 4, for rounds of two tiers, which are for parties of one machine; party 2 "
+       "has 2",
+       [](auto& r) {
+         r.mutable_parties()->RemoveLast();
+         SetMachines(r, 2, 2);
+         r.set_most_in_bucket(4);
+       }},
       {"party 3 has several machines",
        [](auto& r) {
          SetMachines(r, 3, 2);
@@ -456,6 +543,11 @@ TEST(Roster, OneMachineEachIsTheRosterOfBefore) {
   }
   EXPECT_EQ(Hex(RosterDigest(roster)),
             "668dd62a63da15d8c247b5b0360921ff526aca01d7c78f81b3f9fa1b26babba5");
+  // With most_in_bucket the missing term_limit is two zeros (docs/protocol.md, section 11).
+  wire::Roster tiers = roster;
+  tiers.set_most_in_bucket(5);
+  EXPECT_EQ(Hex(RosterDigest(tiers)),
+            "1b84f65976915431ea479879fe7d9865ff872885991af5d1f4e8a0bdd9459e93");
 
   TestRandom random(19);
   Parties parties(3, random);

@@ -26,6 +26,39 @@ onion::PublicKey KeyFrom(const std::string& bytes) {
   return key;
 }
 
+// A round is for rows, or of two tiers: roster, table and header say so, and agree.
+absl::Status CheckTiers(const wire::RoundHeader& header, const roster::Roster& roster,
+                        const TableFacts& table) {
+  const auto disagree = [](auto... what) {
+    return absl::FailedPreconditionError(absl::StrCat("round header: ", what...));
+  };
+  if (header.query_buckets() != table.query_buckets) {
+    return disagree("its query_buckets are ", header.query_buckets(), ", and the table's ",
+                    table.query_buckets);
+  }
+  const uint64_t most = roster.most_in_bucket();
+  if ((header.query_buckets() == 0) != (most == 0)) {
+    return disagree("its query_buckets are ", header.query_buckets(), ", and most_in_bucket is ",
+                    most, " in the roster of ", roster.size(),
+                    " parties: both are for two tiers, or neither");
+  }
+  if (most == 0) return absl::OkStatus();
+  const uint64_t places = most * header.query_buckets();
+  if (roster.noise().phi > places) {
+    return disagree("the noise is for ", roster.noise().phi, " queries of a client, and ",
+                    header.query_buckets(), " buckets with ", most, " queries each take ", places);
+  }
+  if (places > kMaxVirtualPlaces) {
+    return disagree(header.query_buckets(), " buckets with up to ", most, " queries each have ",
+                    places, " places, and ", kMaxVirtualPlaces, " is the most");
+  }
+  if (header.max_refreshes() != 0 || header.term_expires_s() != 0) {
+    return BadHeader(absl::StrCat("a term of ", header.max_refreshes(),
+                                  " refreshes, where a round of two tiers has none"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTerm(const wire::RoundHeader& header, const roster::Roster& roster) {
   if (header.max_refreshes() == 0 && header.term_expires_s() == 0) return absl::OkStatus();
   if (header.max_refreshes() == 0 || header.term_expires_s() < header.expires_s()) {
@@ -43,6 +76,10 @@ absl::Status CheckTerm(const wire::RoundHeader& header, const roster::Roster& ro
 }
 
 }  // namespace
+
+uint32_t OnionKeysOf(const wire::RoundHeader& header, const roster::Roster& roster) {
+  return header.query_buckets() == 0 ? roster.size() : kTwoTiersKeys;
+}
 
 size_t TaggedAnswerBytes(const wire::RoundHeader& header) {
   return sharing::TaggedBytes(header.answer_bytes());
@@ -65,9 +102,12 @@ Digest RoundId(const wire::RoundHeader& header) {
       .U64(header.queries_close_s())
       .U64(header.expires_s())
       .Blob(header.onion_suite());
-  if (header.max_refreshes() > 0 || header.term_expires_s() > 0) {
+  // What is missing is 0 where something follows: else two different headers had one id.
+  const bool has_buckets = header.query_buckets() != 0;
+  if (header.max_refreshes() > 0 || header.term_expires_s() > 0 || has_buckets) {
     transcript.U64(header.max_refreshes()).U64(header.term_expires_s());
   }
+  if (has_buckets) transcript.U64(header.query_buckets());
   return transcript.Finish();
 }
 
@@ -79,6 +119,7 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
   if (AsText(roster.digest()) != header.roster_digest()) return BadHeader("names another roster");
   if (AsText(table.manifest_digest) != header.manifest_digest())
     return BadHeader("names another table");
+  SHOAL_RETURN_IF_ERROR(CheckTiers(header, roster, table));
   if (static_cast<uint32_t>(header.onion_keys_size()) != keys) {
     return BadHeader(absl::StrCat(header.onion_keys_size(), " onion keys instead of ", keys));
   }
@@ -90,8 +131,10 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
   for (const std::string& key : header.onion_keys()) {
     if (key.size() != sizeof(onion::PublicKey))
       return BadHeader("an onion key is not 32 bytes long");
-    // Refuses equal keys: two parties with one key would be one party.
-    if (!distinct.insert(key).second) return BadHeader("two parties have the same onion key");
+    // Refuses equal keys: two parties with one key would be one party, and two halves one half.
+    if (!distinct.insert(key).second) {
+      return BadHeader("two parties, or halves, have the same onion key");
+    }
   }
   if (header.max_rows() != table.rows) {
     return BadHeader(
@@ -135,7 +178,8 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
 absl::StatusOr<Round> Round::Verify(const wire::SignedHeader& signed_header,
                                     const roster::Roster& roster, const TableFacts& table,
                                     uint64_t now_s) {
-  SHOAL_RETURN_IF_ERROR(CheckHeader(signed_header.header(), roster.size(), roster, table, now_s));
+  const uint32_t keys = OnionKeysOf(signed_header.header(), roster);
+  SHOAL_RETURN_IF_ERROR(CheckHeader(signed_header.header(), keys, roster, table, now_s));
   Round round;
   round.id_ = RoundId(signed_header.header());
   SHOAL_RETURN_IF_ERROR(

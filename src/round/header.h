@@ -34,19 +34,33 @@ struct TableFacts {
   uint32_t row_bytes;
   // Says which key is in which row: epochs with the same one may refresh each other's rounds.
   Digest places = {};
+  // The manifest's: 0 if queries are for rows.
+  uint32_t query_buckets = 0;
 };
+
+// The most that most_in_bucket times query_buckets may be: a client's queries are for places that
+// have 32-bit numbers.
+inline constexpr uint64_t kMaxVirtualPlaces = uint64_t{1} << 32;
+
+// Onion keys of a round of two tiers: of a head and a tail of each half.
+inline constexpr uint32_t kTwoTiersKeys = 4;
+
+// The onion keys of a complete header: one for each party, or kTwoTiersKeys.
+uint32_t OnionKeysOf(const wire::RoundHeader& header, const roster::Roster& roster);
 
 // Transcript("shoal round v3") over: counter, roster digest, manifest digest, number of onion keys
 // and each of them, max_rows, answer_bytes; the noise as in the roster's digest; number of machine
 // counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s; onion_suite;
-// if the round has a term, max_refreshes and term_expires_s. The header need not have been checked.
+// if the round has a term or query_buckets is not 0, max_refreshes and term_expires_s; if
+// query_buckets is not 0, it. The header need not have been checked.
 Digest RoundId(const wire::RoundHeader& header);
 
 // Checks everything about a header except its signature, for a deployment and a table, at time
 // `now_s`. `keys` is the required number of onion keys: a draft on its way down the chain has fewer
 // than there are parties. INVALID_ARGUMENT: the header is malformed or contradicts the roster or
-// the table; the message names the field. UNAUTHENTICATED: announced in the future or expired,
-// beyond the roster's tolerance.
+// the table; the message names the field. FAILED_PRECONDITION: header, roster and table are not all
+// for rows or all of the same two tiers; the message names both values. UNAUTHENTICATED: announced
+// in the future or expired, beyond the roster's tolerance.
 absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
                          const roster::Roster& roster, const TableFacts& table, uint64_t now_s);
 
@@ -65,13 +79,13 @@ class Round {
   RoundCounter counter() const { return RoundCounter(wire_.header().counter()); }
   const wire::RoundHeader& header() const { return wire_.header(); }
   const wire::SignedHeader& wire() const { return wire_; }
-  uint32_t parties() const { return static_cast<uint32_t>(recipients_.size()); }
+  uint32_t parties() const { return static_cast<uint32_t>(wire_.header().machines_size()); }
   // Of a row and its signature.
   size_t answer_bytes() const { return wire_.header().answer_bytes(); }
   // The same with its answer tag: what parties send, and clients fetch, for a query.
   size_t tagged_bytes() const { return TaggedAnswerBytes(wire_.header()); }
 
-  // All parties' onion keys of the round, party 1 first.
+  // All parties' onion keys of the round, party 1 first; with query_buckets in the header's order.
   const std::vector<onion::Recipient>& recipients() const { return recipients_; }
 
  private:

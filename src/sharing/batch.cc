@@ -6,34 +6,14 @@
 
 #include "sodium.h"
 #include "src/base/check.h"
-#include "src/base/instruction_set.h"
+#include "src/sharing/active_kernel.h"
 #include "src/sharing/kernel.h"
 
 namespace shoal::sharing {
 namespace {
 
-const Kernel& ActiveKernel() {
-  switch (ActiveInstructionSet()) {
-    case InstructionSet::kAvx512:
-      return *Avx512Kernel();
-    case InstructionSet::kAvx2:
-      return *Avx2Kernel();
-    case InstructionSet::kPortable:
-      break;
-  }
-  return *PortableKernel();
-}
-
-// Calls one of the active kernel's functions, and wipes what it leaves on the stack.
-template <typename... Parameters, typename... Arguments>
-void Run(void (*Kernel::*function)(Parameters...), Arguments... arguments) {
-  (ActiveKernel().*function)(arguments...);
-  sodium_stackzero(kKernelStackBytes);
-}
-
-// Answers that are masked and then tagged before the next ones, so that they stay in the cache, and
-// so do the keys: whole vectors of every kernel.
-constexpr size_t kPart = 256;
+// Of a seed's expansion, where the mask of the answer begins.
+constexpr uint32_t kFirstMaskBlock = 1;
 
 // Calls work(positions, answers, keys) for some answers after the others, `keys` being room for the
 // keys of their tags. Returns how many answers that were.
@@ -61,16 +41,6 @@ void Xor(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
 }
 
-// 0xff if the tags are equal, else 0.
-uint8_t MaskIfEqual(const uint8_t* a, const uint8_t* b) {
-  uint64_t differ = 0;
-  for (size_t i = 0; i < kAnswerTagBytes; i += 8) {
-    differ |= LoadLe<uint64_t>(a + i) ^ LoadLe<uint64_t>(b + i);
-  }
-  const uint64_t any = (differ | (0 - differ)) >> 63;  // 1 if they differ
-  return static_cast<uint8_t>(any - 1);
-}
-
 }  // namespace
 
 void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
@@ -90,7 +60,7 @@ size_t MaskAnswers(const uint8_t* seeds, std::span<const uint32_t> positions,
   return InParts(positions, answers, tagged_bytes,
                  [&](std::span<const uint32_t> some, uint8_t* theirs, uint8_t* keys) {
                    Run(&Kernel::xor_masks, seeds, some.data(), some.size(), round_id.data(),
-                       answer_bytes, tagged_bytes, theirs);
+                       kFirstMaskBlock, answer_bytes, tagged_bytes, theirs);
                    Run(&Kernel::expand_tag_keys, seeds, some.data(), some.size(), round_id.data(),
                        TagKeyBlock(answer_bytes), kTagKeyBytes, keys);
                    Tag(keys, some.size(), answer_bytes, covers, theirs);
@@ -102,8 +72,8 @@ void ExpandPads(const uint8_t* seeds, std::span<const uint32_t> positions, const
   const size_t pad_bytes = PadBytes(answer_bytes);
   SHOAL_CHECK(pads.size() == positions.size() * pad_bytes);
   std::ranges::fill(pads, 0);  // also: the first touch of a page should be a write
-  Run(&Kernel::xor_masks, seeds, positions.data(), positions.size(), round_id.data(), answer_bytes,
-      pad_bytes, pads.data());
+  Run(&Kernel::xor_masks, seeds, positions.data(), positions.size(), round_id.data(),
+      kFirstMaskBlock, answer_bytes, pad_bytes, pads.data());
   Run(&Kernel::expand_tag_keys, seeds, positions.data(), positions.size(), round_id.data(),
       TagKeyBlock(answer_bytes), pad_bytes, pads.data() + answer_bytes);
 }
@@ -143,8 +113,8 @@ void UnmaskAnswers(BytesView seeds, std::span<const Digest> ids, size_t answer_b
     std::copy_n(came, all.size(), all.begin());
     for (size_t j = 0; j < parties; ++j) {
       const auto party = of_party(j, n);
-      Run(&Kernel::xor_masks, these, party.data(), n, ids[j].data(), answer_bytes, tagged_bytes,
-          all.data());
+      Run(&Kernel::xor_masks, these, party.data(), n, ids[j].data(), kFirstMaskBlock, answer_bytes,
+          tagged_bytes, all.data());
     }
     uint8_t* const rows = answers.data() + at * answer_bytes;
     for (size_t i = 0; i < n; ++i) {

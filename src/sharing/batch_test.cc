@@ -113,8 +113,8 @@ TEST_P(KernelTest, MasksAnswersAsOneByOne) {
       for (size_t i = 0; i < n; ++i) {
         XorMask(input.SeedOf(i), input.round_id, MutableBytes(expected).subspan(i * bytes, bytes));
       }
-      kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(), bytes,
-                         bytes, answers.get());
+      kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(), 1,
+                         bytes, bytes, answers.get());
       ASSERT_EQ(Bytes(answers.get(), answers.get() + n * bytes), expected) << bytes << " x " << n;
     }
   }
@@ -134,9 +134,30 @@ TEST_P(KernelTest, MasksAnswersThatStandApart) {
           XorMask(input.SeedOf(i), input.round_id,
                   MutableBytes(expected).subspan(i * stride, bytes));
         }
-        kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
+        kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(), 1,
                            bytes, stride, answers.data());
         ASSERT_EQ(answers, expected) << bytes << " and " << gap << " x " << n;
+      }
+    }
+  }
+}
+
+// Masks that begin at other blocks than that of an answer.
+TEST_P(KernelTest, MasksFromAnyBlock) {
+  for (const uint32_t first : {0u, 2u, 5u}) {
+    for (size_t bytes : {1, 36, 64, 100, 1024, 1100}) {
+      for (size_t n : {1, 9, 31}) {
+        Input input(n, first * 100 + bytes + n);
+        const auto answers = Exactly<uint8_t>(n * bytes);
+        Bytes expected(n * bytes);
+        for (size_t i = 0; i < n; ++i) {
+          uint8_t* const at = expected.data() + i * bytes;
+          crypto_stream_chacha20_ietf_xor_ic(at, at, bytes, input.round_id.data(), first,
+                                             input.SeedOf(i).data());
+        }
+        kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
+                           first, bytes, bytes, answers.get());
+        ASSERT_EQ(Bytes(answers.get(), answers.get() + n * bytes), expected) << first;
       }
     }
   }
@@ -156,6 +177,18 @@ TEST_P(KernelTest, ExpandsTagKeysAsOneByOne) {
         }
         kernel().expand_tag_keys(input.seeds.get(), input.positions.data(), n,
                                  input.round_id.data(), counter, stride, keys.get());
+        ASSERT_EQ(Bytes(keys.get(), keys.get() + n * stride), expected) << n;
+        // The rest of the block.
+        for (size_t i = 0; i < n; ++i) {
+          Bytes block(64);
+          crypto_stream_chacha20_ietf_xor_ic(block.data(), block.data(), block.size(),
+                                             input.round_id.data(), counter,
+                                             input.SeedOf(i).data());
+          std::copy_n(block.begin() + 32, kTagKeyBytes,
+                      expected.begin() + static_cast<ptrdiff_t>(i * stride));
+        }
+        kernel().expand_second_keys(input.seeds.get(), input.positions.data(), n,
+                                    input.round_id.data(), counter, stride, keys.get());
         ASSERT_EQ(Bytes(keys.get(), keys.get() + n * stride), expected) << n;
       }
     }

@@ -17,6 +17,8 @@
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 #include "src/base/instruction_set.h"
+#include "src/base/query_buckets.h"
+#include "src/sharing/halves.h"
 #include "src/sharing/kernel.h"
 #include "src/sharing/sharing.h"
 #include "src/sharing/testing/kernel_wide.h"
@@ -92,7 +94,7 @@ Results InBatch(const Kernel& kernel, const Bytes& seeds) {
   for (size_t i = 0; i < kItems; ++i) {
     results.tallies[i] = Advance({shares[2 * i], shares[2 * i + 1]}, results.tallies[i]);
   }
-  kernel.xor_masks(seeds.data(), positions.data(), kItems, nonce, kAnswerBytes, kTagged,
+  kernel.xor_masks(seeds.data(), positions.data(), kItems, nonce, 1, kAnswerBytes, kTagged,
                    results.answers.data());
   Bytes keys(kItems * kTagKeyBytes);
   kernel.expand_tag_keys(seeds.data(), positions.data(), kItems, nonce, TagKeyBlock(kAnswerBytes),
@@ -123,6 +125,66 @@ void Run() {
   check("sixteen lanes on avx2", testing::WideKernel());
 }
 
+// Two tiers, from end to end: a client's seeds and rows, and what it makes of them, are secret to
+// whoever watches its time, and at the parties their seeds, buckets and selections.
+void RunHalves() {
+  const QueryBuckets buckets(1000, 13);
+  const size_t s = buckets.selection_bytes();
+  const HalfIds ids(kRoundId);
+  Bytes seeds(32 * kSeedsPerQuery * kItems);
+  randombytes_buf(seeds.data(), seeds.size());
+  MakeSecret(seeds);
+  std::vector<uint32_t> rows(kItems, 998), positions(kItems);
+  for (size_t i = 0; i < kItems; ++i) positions[i] = static_cast<uint32_t>(kSeedsPerQuery * i);
+  MakeSecret(rows);
+  Bytes parts(kItems * PartsBytes(s)), wrong(kItems), answers(2 * kItems * kTagged);
+  MakeParts(seeds, ids, buckets, rows, parts);
+  const auto seed_of = [&](QuerySeed which) {
+    return seeds.data() + 32 * static_cast<size_t>(which);
+  };
+  for (const Half half : {Half::kA, Half::kB}) {
+    const bool a = half == Half::kA;
+    Bytes part_b, forwarded(kItems * ForwardedBytes(half, s)), selections(kItems * s);
+    for (size_t i = 0; i < kItems; ++i) {
+      Append(part_b, BytesView(parts).subspan(i * PartsBytes(s) + PartBytes(Half::kA, s),
+                                              PartBytes(Half::kB, s)));
+    }
+    OpenParts(seed_of(a ? QuerySeed::kHeadA : QuerySeed::kHeadB), positions, ids, half, s,
+              a ? parts : part_b, forwarded, wrong);
+    std::vector<uint32_t> asked(kItems);
+    const uint8_t* const tail = seed_of(a ? QuerySeed::kTailA : QuerySeed::kTailB);
+    OpenForwarded(tail, positions, ids, half, buckets, forwarded, asked, selections, wrong);
+    MakeForwarded(tail, positions, ids, half, s, asked, a ? BytesView(selections) : BytesView(),
+                  forwarded);
+    Bytes masked(kItems * kTagged);
+    MaskHalf(tail, positions, ids, half, Role::kTail, s, kAnswerBytes, masked);
+    MaskHalf(seed_of(a ? QuerySeed::kHeadA : QuerySeed::kHeadB), positions, ids, half, Role::kHead,
+             s, kAnswerBytes, masked);
+    for (size_t i = 0; i < kItems; ++i) {
+      std::memcpy(answers.data() + (2 * i + (a ? 0 : 1)) * kTagged, masked.data() + i * kTagged,
+                  kTagged);
+    }
+    MakePublic(wrong);
+    SHOAL_CHECK(wrong == Bytes(kItems));
+    MakePublic(asked);
+    SHOAL_CHECK(asked == std::vector<uint32_t>(kItems, 998 % 13));
+  }
+  Bytes records(kItems * kAnswerBytes);
+  UnmaskHalves(seeds, ids, s, kAnswerBytes, answers, records);
+  MakePublic(records);
+  // Both results were zeros, and so is their XOR.
+  SHOAL_CHECK(records == Bytes(kItems * kAnswerBytes));
+  std::printf("two tiers, %s\n", std::string(NameOf(ActiveInstructionSet())).c_str());
+}
+
+void RunHalvesOnEachSet() {
+  for (const InstructionSet set : {InstructionSet::kPortable, InstructionSet::kAvx2}) {
+    if (!IsSupported(set)) continue;
+    UseInstructionSet(set);
+    RunHalves();
+  }
+}
+
 int Leak() {
   Bytes secret(1);
   MakeSecret(secret);
@@ -138,5 +200,6 @@ int main(int argc, char** argv) {
   SHOAL_CHECK(sodium_init() >= 0);
   if (argc > 1 && std::strcmp(argv[1], "--leak") == 0) return Leak();
   Run();
+  RunHalvesOnEachSet();
   return 0;
 }

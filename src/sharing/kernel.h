@@ -23,12 +23,16 @@ struct Kernel {
   // x and y of seed i at shares[2 * i].
   void (*expand_shares)(const uint8_t* seeds, const uint32_t* positions, size_t n,
                         const uint8_t* nonce, uint32_t* shares);
-  // Answer i is at stride * i, which is at least answer_bytes.
+  // XORs the stream of seed i from `first_block` on into answer i, which is at stride * i; the
+  // stride is at least answer_bytes.
   void (*xor_masks)(const uint8_t* seeds, const uint32_t* positions, size_t n, const uint8_t* nonce,
-                    size_t answer_bytes, size_t stride, uint8_t* answers);
+                    uint32_t first_block, size_t answer_bytes, size_t stride, uint8_t* answers);
   // The first 32 bytes of block `counter` of seed i, to keys + stride * i.
   void (*expand_tag_keys)(const uint8_t* seeds, const uint32_t* positions, size_t n,
                           const uint8_t* nonce, uint32_t counter, size_t stride, uint8_t* keys);
+  // The same of its last 32 bytes.
+  void (*expand_second_keys)(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                             const uint8_t* nonce, uint32_t counter, size_t stride, uint8_t* keys);
   // Writes the Poly1305 tag (RFC 8439, section 2.5) of the first `covered` bytes of answer i, which
   // is at answers + stride * i, under key i, at keys + 32 * i, to the answer's byte `tag_at`.
   void (*tag_answers)(const uint8_t* keys, size_t n, size_t covered, size_t tag_at, size_t stride,

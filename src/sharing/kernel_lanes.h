@@ -141,7 +141,8 @@ class Batch {
   }
 
   static void XorMasks(const uint8_t* seeds, const uint32_t* positions, size_t n,
-                       const uint8_t* nonce, size_t answer_bytes, size_t stride, uint8_t* answers) {
+                       const uint8_t* nonce, uint32_t first_block, size_t answer_bytes,
+                       size_t stride, uint8_t* answers) {
     Words key[8];
     alignas(64) uint8_t rows[kLanes * kBlockBytes];
     const size_t whole_blocks = answer_bytes / kBlockBytes;
@@ -156,7 +157,8 @@ class Batch {
           BroadcastKey(group.seed[lane], key);
           for (size_t block = 0; block < done; block += kLanes) {
             Words x[16];
-            Block(key, Counters(static_cast<uint32_t>(1 + block)) + kLaneNumbers, nonce, x);
+            Block(key, Counters(static_cast<uint32_t>(first_block + block)) + kLaneNumbers, nonce,
+                  x);
             uint8_t* const to = mine + lane * stride + block * kBlockBytes;
             EachRow(x, [to](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
               uint8_t* const place = to + row * kBlockBytes + offset;
@@ -170,7 +172,7 @@ class Batch {
       LoadKeys(group.seed, key);
       for (size_t block = done; block * kBlockBytes < answer_bytes; ++block) {
         Words x[16];
-        Block(key, Counters(static_cast<uint32_t>(1 + block)), nonce, x);
+        Block(key, Counters(static_cast<uint32_t>(first_block + block)), nonce, x);
         uint8_t* const to = mine + block * kBlockBytes;
         if (block < whole_blocks && group.live == kLanes) {
           EachRow(x, [to, stride](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
@@ -190,17 +192,20 @@ class Batch {
     }
   }
 
-  static void ExpandTagKeys(const uint8_t* seeds, const uint32_t* positions, size_t n,
-                            const uint8_t* nonce, uint32_t counter, size_t stride, uint8_t* keys) {
+  // The first or the second 32 bytes of a block.
+  template <unsigned kPart>
+  static void ExpandKeys(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                         const uint8_t* nonce, uint32_t counter, size_t stride, uint8_t* keys) {
     for (size_t at = 0; at < n; at += kLanes) {
       const Group group(seeds, positions, at, n);
       Words key[8], x[16];
       LoadKeys(group.seed, key);
       Block(key, Counters(counter), nonce, x);
       SHOAL_UNROLL for (unsigned half = 0; half < 2; ++half) {
-        Transpose4(x + 4 * half);
+        Words* const words = x + 8 * kPart + 4 * half;
+        Transpose4(words);
         alignas(64) Chunk rows[4][kChunks];
-        SHOAL_UNROLL for (unsigned r = 0; r < 4; ++r) Store(rows[r], x[4 * half + r]);
+        SHOAL_UNROLL for (unsigned r = 0; r < 4; ++r) Store(rows[r], words[r]);
         for (unsigned lane = 0; lane < group.live; ++lane) {
           __builtin_memcpy(keys + (at + lane) * stride + 16 * half, &rows[lane % 4][lane / 4], 16);
         }
@@ -358,8 +363,8 @@ class Batch {
   }
 
   static constexpr Kernel MakeKernel() {
-    return {kLanes,       ExpandShares,  XorMasks,     ExpandTagKeys, TagAnswers,
-            ExpandTokens, CompareTokens, FirstTallies, SharesOfBlocks};
+    return {kLanes,     ExpandShares, XorMasks,      ExpandKeys<0>, ExpandKeys<1>,
+            TagAnswers, ExpandTokens, CompareTokens, FirstTallies,  SharesOfBlocks};
   }
 
  private:

@@ -1,5 +1,6 @@
-// Messages per second of every function of src/sharing: one by one, and in batches with every
-// instruction set that the machine has. Arrays are far larger than the caches, and positions rise.
+// Messages per second of every function of src/sharing: one by one (but those of two tiers), and in
+// batches with every instruction set that the machine has. Arrays are far larger than the caches,
+// and positions rise.
 //
 //   bazel run --config=opt //src/sharing:sharing_benchmark
 //   ... -- --benchmark_filter=Answers/112
@@ -21,10 +22,12 @@
 #include "benchmark/benchmark.h"
 #include "src/base/check.h"
 #include "src/base/instruction_set.h"
+#include "src/base/query_buckets.h"
 #include "src/base/stopwatch.h"
 #include "src/base/testing/memory_bandwidth.h"
 #include "src/base/testing/test_random.h"
 #include "src/sharing/batch.h"
+#include "src/sharing/halves.h"
 
 namespace shoal::sharing {
 namespace {
@@ -197,15 +200,106 @@ std::vector<Operation> Operations() {
   return operations;
 }
 
+// Two tiers over 2.5 million rows of 32 bytes in buckets of 1,024: what a client makes of a query,
+// what heads and tails do with it, and what they do with an answer.
+struct Tiers {
+  static constexpr size_t kQueries = size_t{1} << 15, kAnswerBytes = 80;
+  static constexpr size_t kTagged = TaggedBytes(kAnswerBytes);
+  const QueryBuckets buckets{2'500'000, 2442};
+  const HalfIds ids{kRoundId};
+  const size_t s = buckets.selection_bytes();
+  std::vector<uint32_t> rows = std::vector<uint32_t>(kQueries, 1'234'567), positions, asked = rows;
+  Bytes parts = Bytes(kQueries * PartsBytes(s)), wrong = Bytes(kQueries);
+  Bytes forwarded = Bytes(kQueries * ForwardedBytes(Half::kA, s));
+  Bytes selections = Bytes(kQueries * s), answers = Bytes(kQueries * kTagged);
+
+  Tiers() {
+    for (size_t i = 0; i < kQueries; ++i) {
+      positions.push_back(static_cast<uint32_t>(kSeedsPerQuery * i));
+    }
+    MakeParts(BytesView(Shared().seeds).first(32 * kSeedsPerQuery * kQueries), ids, buckets, rows,
+              parts);
+    OpenParts(Shared().seeds.data(), positions, ids, Half::kA, s, parts, forwarded, wrong);
+    SHOAL_CHECK(wrong == Bytes(kQueries));
+  }
+  static const uint8_t* Seeds(QuerySeed which) {
+    return Shared().seeds.data() + 32 * static_cast<size_t>(which);
+  }
+  template <typename Items>
+  static auto Part(Items& items, size_t begin, size_t end, size_t each = 1) {
+    return std::span(items).subspan(begin * each, (end - begin) * each);
+  }
+};
+
+Tiers& SharedTiers() {
+  static Tiers tiers;
+  return tiers;
+}
+
+std::vector<Operation> TwoTiersOperations() {
+  constexpr size_t kQueries = Tiers::kQueries;
+  constexpr double kSeed = 36;
+  return {
+      {"TwoTiers/MakeParts", kQueries, 4 * kSeed + 4 + 200, nullptr,
+       [](size_t begin, size_t end) {
+         Tiers& t = SharedTiers();
+         MakeParts(Tiers::Part(Shared().seeds, begin, end, 32 * kSeedsPerQuery), t.ids, t.buckets,
+                   Tiers::Part(t.rows, begin, end),
+                   Tiers::Part(t.parts, begin, end, PartsBytes(t.s)));
+       }},
+      {"TwoTiers/OpenPartsA", kQueries, kSeed + 200 + 148, nullptr,
+       [](size_t begin, size_t end) {
+         Tiers& t = SharedTiers();
+         OpenParts(Tiers::Seeds(QuerySeed::kHeadA), Tiers::Part(t.positions, begin, end), t.ids,
+                   Half::kA, t.s, Tiers::Part(t.parts, begin, end, PartsBytes(t.s)),
+                   Tiers::Part(t.forwarded, begin, end, ForwardedBytes(Half::kA, t.s)),
+                   Tiers::Part(t.wrong, begin, end));
+       }},
+      {"TwoTiers/OpenForwardedA", kQueries, kSeed + 148 + 132, nullptr,
+       [](size_t begin, size_t end) {
+         Tiers& t = SharedTiers();
+         OpenForwarded(Tiers::Seeds(QuerySeed::kTailA), Tiers::Part(t.positions, begin, end), t.ids,
+                       Half::kA, t.buckets,
+                       Tiers::Part(t.forwarded, begin, end, ForwardedBytes(Half::kA, t.s)),
+                       Tiers::Part(t.asked, begin, end), Tiers::Part(t.selections, begin, end, t.s),
+                       Tiers::Part(t.wrong, begin, end));
+       }},
+      {"TwoTiers/OpenForwardedB", kQueries, kSeed + 20 + 132, nullptr,
+       [](size_t begin, size_t end) {
+         Tiers& t = SharedTiers();
+         OpenForwarded(Tiers::Seeds(QuerySeed::kTailB), Tiers::Part(t.positions, begin, end), t.ids,
+                       Half::kB, t.buckets,
+                       Tiers::Part(t.forwarded, begin, end, ForwardedBytes(Half::kB, t.s)),
+                       Tiers::Part(t.asked, begin, end), Tiers::Part(t.selections, begin, end, t.s),
+                       Tiers::Part(t.wrong, begin, end));
+       }},
+      {"TwoTiers/MaskTail", kQueries, kSeed + 2 * Tiers::kTagged, nullptr,
+       [](size_t begin, size_t end) {
+         Tiers& t = SharedTiers();
+         MaskHalf(Tiers::Seeds(QuerySeed::kTailA), Tiers::Part(t.positions, begin, end), t.ids,
+                  Half::kA, Role::kTail, t.s, Tiers::kAnswerBytes,
+                  Tiers::Part(t.answers, begin, end, Tiers::kTagged));
+       }},
+  };
+}
+
+std::vector<Operation> AllOperations() {
+  std::vector<Operation> all = Operations();
+  for (Operation& operation : TwoTiersOperations()) all.push_back(std::move(operation));
+  return all;
+}
+
 const int kRegistered = [] {
-  for (const Operation& operation : Operations()) {
+  for (const Operation& operation : AllOperations()) {
     const auto add = [&operation](const std::string& how, int threads, auto run) {
       benchmark::RegisterBenchmark(absl::StrCat(operation.name, "/", how).c_str(), run)
           ->ThreadRange(1, threads)
           ->Unit(benchmark::kMillisecond);
     };
-    add("one_by_one", 1,
-        [operation](benchmark::State& state) { Run(state, operation, operation.one_by_one); });
+    if (operation.one_by_one != nullptr) {
+      add("one_by_one", 1,
+          [operation](benchmark::State& state) { Run(state, operation, operation.one_by_one); });
+    }
     for (InstructionSet set : kAllInstructionSets) {
       if (!IsSupported(set)) continue;
       add(std::string(NameOf(set)), 2, [operation, set](benchmark::State& state) {

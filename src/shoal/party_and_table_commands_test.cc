@@ -176,6 +176,58 @@ TEST_F(CommandsTest, FromKeysToASignedTable) {
   EXPECT_THAT(out_, HasSubstr("row bytes\t512\n"));
 }
 
+// A table for two tiers is built, signed and shown; a table without is what it always was.
+TEST_F(CommandsTest, QueryBucketsAreBuiltAndShown) {
+  std::string tsv;
+  for (int i = 0; i < 500; ++i) absl::StrAppend(&tsv, "key-", i, "\tvalue ", i, "\n");
+  Write("words.tsv", tsv);
+  const auto build = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"table",        "build", "--tsv",       "@words.tsv",
+                                          "--name",       "words", "--row-bytes", "128",
+                                          "--deployment", "demo",  "--out",       "@" + name};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunShoal(arguments);
+  };
+  for (const auto& [name, more] :
+       {std::pair{"plain", std::vector<std::string>{}}, {"zero", {"--query-buckets", "0"}}}) {
+    ASSERT_EQ(build(name, more), cli::kExitOk) << err_;
+    EXPECT_THAT(out_, Not(HasSubstr("query buckets")));
+    EXPECT_THAT(err_, Not(HasSubstr("query buckets")));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string manifest,
+                               ReadFile(Path(absl::StrCat(name, "/manifest.textproto"))));
+    EXPECT_THAT(manifest, Not(HasSubstr("query_buckets")));
+  }
+  ASSERT_EQ(build("five", {"--query-buckets", "5"}), cli::kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("query buckets\t5, of at most "));
+  EXPECT_THAT(err_, HasSubstr("no party, door or client of this version serves or asks"));
+  ASSERT_EQ(RunShoal({"table", "inspect", "@five"}), cli::kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("query buckets\t5, of at most "));
+  for (const char* bad : {"1", "4000000000", "99999999999999999"}) {
+    EXPECT_NE(build("bad", {"--query-buckets", bad}), cli::kExitOk);
+    EXPECT_THAT(err_, HasSubstr("query_buckets: ")) << bad;
+    EXPECT_FALSE(ReadFile(Path("bad/manifest.textproto")).ok());
+  }
+
+  // The next epoch has as many, and says so where it has others.
+  MakeRoster();
+  for (const std::string name : {"alice", "bob", "carol"}) {
+    ASSERT_EQ(RunShoal({"table", "sign", "@five", "--keys", "@" + name, "--roster", "@signed",
+                        "--pinned", "@pinned"}),
+              cli::kExitOk)
+        << err_;
+  }
+  ASSERT_EQ(RunShoal({"table", "aggregate", "@five", "--roster", "@signed", "--pinned", "@pinned"}),
+            cli::kExitOk)
+      << err_;
+  ASSERT_EQ(build("next", {"--previous", "@five"}), cli::kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("query buckets\t5, of at most "));
+  EXPECT_THAT(err_, Not(HasSubstr("the previous epoch has 5 query buckets")));
+  ASSERT_EQ(build("other", {"--previous", "@five", "--query-buckets", "7"}), cli::kExitOk) << err_;
+  EXPECT_THAT(err_, HasSubstr("the previous epoch has 5 query buckets, and this one 7"));
+  ASSERT_EQ(build("none", {"--previous", "@five", "--query-buckets", "0"}), cli::kExitOk) << err_;
+  EXPECT_THAT(err_, HasSubstr("the previous epoch has 5 query buckets, and this one 0"));
+}
+
 // Standard error tells operators whether keys keep their rows in the next epoch.
 TEST_F(CommandsTest, TheNextEpochSaysWhetherKeysKeepTheirRows) {
   const auto write = [&](const std::string& name, int keys) {

@@ -176,6 +176,10 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
     io.out << "terms\tup to " << roster.term_limit().days() << " days and "
            << roster.term_limit().refreshes() << " refreshes\n";
   }
+  if (roster.most_in_bucket() != 0) {
+    io.out << "two tiers\tup to " << roster.most_in_bucket()
+           << " queries of a client in a bucket\n";
+  }
   for (const wire::Party& party : roster.parties()) {
     const bool both = !party.client_address().empty() && !party.peer_address().empty();
     io.out << "party " << party.number() << "\t" << party.name() << "\t" << party.peer_address()

@@ -12,6 +12,7 @@
 #include "src/audit/findings.h"
 #include "src/audit/osv.h"
 #include "src/base/hash.h"
+#include "src/base/query_buckets.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
@@ -109,6 +110,32 @@ std::string MetadataText(const wire::Manifest& manifest) {
                              static_cast<double>(std::max<uint64_t>(1, manifest.records())));
 }
 
+// A line about the buckets of a table that has some.
+std::string QueryBucketsText(const wire::Manifest& manifest) {
+  if (manifest.query_buckets() == 0) return "";
+  const QueryBuckets buckets(manifest.rows(), manifest.query_buckets());
+  return absl::StrFormat("query buckets\t%d, of at most %d rows\n", buckets.count(),
+                         buckets.most_places());
+}
+
+// Tells what a table with query buckets is good for, and what its clients pay for other ones.
+void TellQueryBuckets(const wire::Manifest& manifest, const table::UnsignedTable* before,
+                      cli::Io& io) {
+  if (manifest.query_buckets() != 0) {
+    io.err << "warning: no party, door or client of this version serves or asks a table with query "
+              "buckets yet; they refuse it\n";
+  }
+  if (before == nullptr || before->manifest().query_buckets() == 0 ||
+      before->manifest().query_buckets() == manifest.query_buckets()) {
+    return;
+  }
+  io.err
+      << "warning: the previous epoch has " << before->manifest().query_buckets()
+      << " query buckets, and this one " << manifest.query_buckets()
+      << ": who saw a key asked in a bucket of each knows nearly its row, unless one number is a "
+         "multiple of the other\n";
+}
+
 // Tells whether keys kept their rows, which decides what clients of a single-server engine fetch.
 void TellPlacement(const table::RowMap& earlier, const table::RowMap& now, cli::Io& io) {
   const wire::Manifest& before = earlier.manifest();
@@ -193,6 +220,9 @@ absl::StatusOr<table::TableOptions> OptionsOf(const cli::Values& values,
   options.sign_all_rows = values.count("sign-all") > 0;
   options.keep_rows = values.count("keep-rows") > 0;
   options.room_percent = cli::SmallOr(values, "room-percent", 0);
+  if (values.count("query-buckets") > 0) {
+    options.query_buckets = cli::SmallOr(values, "query-buckets", 0);
+  }
   if (options.keep_rows && values.count("previous") == 0) {
     return cli::UsageError("--keep-rows goes with --previous: without it there are no rows yet");
   }
@@ -272,6 +302,7 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
   if (options.keep_rows) SHOAL_RETURN_IF_ERROR(TellDisplaced(records, table, values, io));
   SHOAL_RETURN_IF_ERROR(table.Save(directory));
   io.err << "built " << directory << " in " << SecondsOf(building) << "\n";
+  TellQueryBuckets(table.manifest(), earlier.has_value() ? &earlier->content : nullptr, io);
   if (earlier.has_value()) {
     TellPlacement(earlier->content.map(), table.map(), io);
     TellTerms(earlier->content.manifest(), table.manifest(), io);
@@ -283,7 +314,8 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
          << "incomplete rows\t" << table.manifest().incomplete_rows() << "\n"
          << "fill\t" << absl::StrFormat("%.1f %%", 100 * table.fill()) << "\n"
          << "placement\t" << MetadataText(table.manifest()) << "\n"
-         << "rows to sign\t" << table.versions().changed_rows() << "\n";
+         << QueryBucketsText(table.manifest()) << "rows to sign\t"
+         << table.versions().changed_rows() << "\n";
   return absl::OkStatus();
 }
 
@@ -326,7 +358,8 @@ absl::Status InspectTable(const cli::Values& values, cli::Io& io) {
          << "incomplete rows\t" << manifest.incomplete_rows() << "\n"
          << "fill\t" << absl::StrFormat("%.1f %%", 100 * table.fill()) << "\n"
          << "placement\t" << MetadataText(manifest) << "\n"
-         << "rows of this epoch\t" << table.versions().changed_rows() << "\n"
+         << QueryBucketsText(manifest) << "rows of this epoch\t" << table.versions().changed_rows()
+         << "\n"
          << "lists of epochs\t" << manifest.row_versions().base_bytes() << " + "
          << manifest.row_versions().previous_bytes() << " + "
          << manifest.row_versions().recent_bytes() << " bytes\n"
@@ -537,6 +570,11 @@ whose row is full must move: the row says so, clients are told that the key is n
 until the next term, and a build without --keep-rows, which begins one, places it. The
 first build leaves room with --room-percent. --displaced lists the keys that must move:
 key, row, bytes of key and value.
+
+--query-buckets divides the rows into buckets, for two parties that show each other which
+bucket was asked, and not which row of it. The next epoch has as many if nothing is said;
+another number gives every key a second bucket, and both together tell its row. Parties
+and clients of this version refuse such tables: none of them serves or asks one yet.
 )";
 
 constexpr char kTableBuildExamples[] =
@@ -571,6 +609,9 @@ void AddTableBuildOptions(cli::Options& options) {
       "room-percent", cli::Number(),
       "percent of every row that are left free for epochs that keep rows (default 0, at "
       "most 90)")("valid-days", cli::Number(), "days that the table may be used (default 7)")(
+      "query-buckets", cli::Number(),
+      "buckets of at most 1,024 rows for queries of two tiers (default: as --previous, or "
+      "none); 0 for none")(
       "row-bytes", cli::Number(),
       "bytes of a row (default, hashed: 1024, or as --previous; dense: one record, at "
       "least 16). Every row costs noise: see `shoal plan`")("out", cli::Directory()->required(),

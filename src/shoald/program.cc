@@ -96,7 +96,7 @@ constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
 constexpr uint64_t kControlBufferBytes = kMaxClientBufferBytes / 16;
 
 // Opens and verifies the party's table, but for the rows that are the same in `known`, which this
-// process has verified. Errors as Table::Open.
+// process has verified. Errors as Table::Open and roster::CheckOneTier.
 absl::StatusOr<std::shared_ptr<const table::Table>> OpenTable(const ServerConfig& config,
                                                               const roster::Roster& roster,
                                                               ThreadPool& pool,
@@ -106,6 +106,7 @@ absl::StatusOr<std::shared_ptr<const table::Table>> OpenTable(const ServerConfig
   SHOAL_ASSIGN_OR_RETURN(table::Table table,
                          table::Table::Open(config.table_directory(), roster, clock.NowSeconds(),
                                             random, pool, known));
+  SHOAL_RETURN_IF_ERROR(roster::CheckOneTier(roster, table.manifest().content().query_buckets()));
   return std::make_shared<const table::Table>(std::move(table));
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/hash.h"
+#include "src/base/query_buckets.h"
 #include "src/base/status_macros.h"
 #include "src/roster/names.h"
 #include "src/table/row.h"
@@ -53,6 +54,10 @@ absl::Status CheckManifest(const wire::Manifest& manifest) {
   }
   if (lists.base_rows() > kMaxRows) return Bad("row_versions: too many rows");
   if (manifest.incomplete_rows() > manifest.rows()) return Bad("incomplete_rows: more than rows");
+  if (manifest.query_buckets() != 0) {
+    SHOAL_RETURN_IF_ERROR(
+        Annotate(QueryBuckets::Check(manifest.rows(), manifest.query_buckets()), "manifest"));
+  }
   if (lists.base_bytes() > MaxVersionListBytes(lists.base_rows()) ||
       lists.previous_bytes() > MaxVersionListBytes(lists.base_rows()) ||
       lists.recent_bytes() > MaxVersionListBytes(manifest.rows())) {
@@ -130,7 +135,9 @@ Digest ManifestDigest(const wire::Manifest& manifest) {
       .Blob(lists.previous_digest())
       .U64(lists.recent_bytes())
       .Blob(lists.recent_digest());
-  if (manifest.incomplete_rows() != 0) transcript.U64(manifest.incomplete_rows());
+  const bool has_buckets = manifest.query_buckets() != 0;
+  if (manifest.incomplete_rows() != 0 || has_buckets) transcript.U64(manifest.incomplete_rows());
+  if (has_buckets) transcript.U64(manifest.query_buckets());
   return transcript.Finish();
 }
 

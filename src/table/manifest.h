@@ -31,9 +31,11 @@ absl::Status CheckManifest(const wire::Manifest& manifest);
 // created_s, expires_s, records, rows, row_bytes; then 1, records_per_row, value_bytes,
 // length_bytes (dense) or 2, hash_seed, buckets, placement_digest (hashed); rows_digest,
 // deployment, and of row_versions base_rows, base_bytes, base_digest, previous_bytes,
-// previous_digest, recent_bytes, recent_digest; then incomplete_rows, but only if it is not 0. Text
-// and bytes as Blob, all else as U64. A client that does not know incomplete_rows, and so could
-// take silence of an incomplete row for a proof, comes to another digest and refuses the table.
+// previous_digest, recent_bytes, recent_digest; then incomplete_rows, but only if it or
+// query_buckets is not 0; then query_buckets, but only if it is not 0. Text and bytes as Blob, all
+// else as U64. A client that does not know incomplete_rows, and so could take silence of an
+// incomplete row for a proof, comes to another digest and refuses the table; so does one that does
+// not know query_buckets. No table with one of the two has the digest of one with the other.
 Digest ManifestDigest(const wire::Manifest& manifest);
 
 // Transcript("shoal rows v1") over rows, row_bytes, and all rows as one Blob.

@@ -17,6 +17,10 @@ absl::Status CanRefresh(const wire::Manifest& enrolled, const wire::Manifest& ne
   if (enrolled.epoch() >= next.epoch()) return other("it is not a later one");
   if (enrolled.rows() != next.rows()) return other("it has another number of rows");
   if (enrolled.row_bytes() != next.row_bytes()) return other("its rows have another size");
+  if (enrolled.query_buckets() != next.query_buckets()) {
+    return other(absl::StrCat("it has ", next.query_buckets(), " query buckets in place of ",
+                              enrolled.query_buckets()));
+  }
   if (enrolled.layout_case() != next.layout_case()) return other("it has another layout");
   if (enrolled.has_dense()) {
     // A key that is no record has no row. It would get one if records were added, and the number
@@ -59,6 +63,8 @@ Digest PlacesDigest(const wire::Manifest& manifest) {
         .U64(hashed.buckets())
         .Blob(hashed.placement_digest());
   }
+  // Parties keep digests of tables without.
+  if (manifest.query_buckets() != 0) transcript.U64(manifest.query_buckets());
   return transcript.Finish();
 }
 

@@ -17,9 +17,9 @@ namespace shoal::table {
 // both (Manifest::content), and checks times itself.
 absl::Status CanRefresh(const wire::Manifest& enrolled, const wire::Manifest& next);
 
-// Says which key is in which row, and how large rows are: of two epochs, the later one can refresh
-// rows of the earlier one if and only if both have the same. For parties, which keep this and not
-// the manifest. Nobody signs it, and it is in no message.
+// Says which key is in which row, and which row in which bucket, and how large rows are: of two
+// epochs, the later one can refresh rows of the earlier one if and only if both have the same. For
+// parties, which keep this and not the manifest. Nobody signs it, and it is in no message.
 Digest PlacesDigest(const wire::Manifest& manifest);
 
 }  // namespace shoal::table

@@ -110,6 +110,18 @@ TEST_F(CanRefreshTest, RefusesAnythingElse) {
                 [](wire::Manifest& m) { m.mutable_dense()->set_value_bytes(21); });
   ExpectRefused(dense_, "another size",
                 [](wire::Manifest& m) { m.mutable_dense()->set_length_bytes(2); });
+  // The same row in another bucket.
+  for (const wire::Manifest& before : {hashed_, dense_}) {
+    ExpectRefused(before, "it has 5 query buckets in place of 0",
+                  [](wire::Manifest& m) { m.set_query_buckets(5); });
+    wire::Manifest of_buckets = before;
+    of_buckets.set_query_buckets(5);
+    SHOAL_EXPECT_OK(AfterChange(of_buckets, [](wire::Manifest&) {}));
+    ExpectRefused(of_buckets, "it has 10 query buckets in place of 5",
+                  [](wire::Manifest& m) { m.set_query_buckets(10); });
+    ExpectRefused(of_buckets, "it has 0 query buckets in place of 5",
+                  [](wire::Manifest& m) { m.clear_query_buckets(); });
+  }
   // One row of one record becomes one with room for two: the key 0 is there in both.
   wire::Manifest one = dense_;
   one.set_records(1);

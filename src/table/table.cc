@@ -68,6 +68,11 @@ absl::Status BadRecord(const RecordSet& records, size_t i, absl::string_view wha
   return absl::InvalidArgumentError(absl::StrCat(records.Where(i), ": ", what));
 }
 
+uint32_t QueryBucketsOf(const TableOptions& options) {
+  if (options.query_buckets.has_value()) return *options.query_buckets;
+  return options.previous == nullptr ? 0 : options.previous->content.manifest().query_buckets();
+}
+
 wire::Manifest StartManifest(const TableOptions& options, uint64_t records, RandomSource& random) {
   wire::Manifest manifest;
   manifest.set_name(options.name);
@@ -83,6 +88,7 @@ wire::Manifest StartManifest(const TableOptions& options, uint64_t records, Rand
   manifest.set_expires_s(options.expires_s);
   manifest.set_records(records);
   manifest.set_deployment(options.deployment);
+  manifest.set_query_buckets(QueryBucketsOf(options));
   return manifest;
 }
 
@@ -157,6 +163,10 @@ absl::Status CheckKeepRows(const TableOptions& options, bool dense) {
   if (before.has_dense() != dense) return cannot("the previous epoch has the other layout");
   if (options.row_bytes != 0 && options.row_bytes != before.row_bytes()) {
     return cannot(absl::StrCat("those of the previous epoch have ", before.row_bytes(), " bytes"));
+  }
+  if (QueryBucketsOf(options) != before.query_buckets()) {
+    return cannot(absl::StrCat("those of the previous epoch are in ", before.query_buckets(),
+                               " query buckets, and these in ", QueryBucketsOf(options)));
   }
   if (before.row_bytes() < 2) return cannot("one byte is not enough to say that a key is missing");
   return absl::OkStatus();

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,6 +69,9 @@ struct TableOptions {
   // The share of every row, in percent, that a new placement leaves free for epochs that keep rows.
   // Dense layout: of every slot. At most kMaxRoomPercent; 0 with keep_rows, which places nothing.
   uint32_t room_percent = 0;
+  // The manifest's query_buckets. Nothing: those of `previous`, as another number gives every row
+  // another bucket, and whoever sees both buckets of a query knows nearly its row; or none.
+  std::optional<uint32_t> query_buckets = std::nullopt;
 };
 
 inline constexpr uint32_t kMaxRoomPercent = 90;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -941,6 +942,16 @@ TEST(CheckManifest, NamesTheFieldThatIsWrong) {
       {"row_versions", hashed,
        [](auto& m) { m.mutable_row_versions()->set_recent_bytes(~uint64_t{0}); }},
       {"incomplete_rows", hashed, [](auto& m) { m.set_incomplete_rows(m.rows() + 1); }},
+      {"manifest: query_buckets: 1 buckets", hashed, [](auto& m) { m.set_query_buckets(1); }},
+      {"manifest: query_buckets: ", hashed,
+       [](auto& m) { m.set_query_buckets(static_cast<uint32_t>(m.rows()) + 1); }},
+      {"manifest: query_buckets: 4294967295 buckets", dense,
+       [](auto& m) { m.set_query_buckets(~0u); }},
+      {"have up to 1025 rows each, and 1024 is the most; at least 3 buckets do", hashed,
+       [](auto& m) {
+         m.set_rows(2049);
+         m.set_query_buckets(2);
+       }},
       {"layout", hashed, [](auto& m) { m.clear_layout(); }},
       {"hash_seed", hashed, [](auto& m) { m.mutable_hashed()->set_hash_seed("short"); }},
       {"buckets", hashed, [](auto& m) { m.mutable_hashed()->set_buckets(0); }},
@@ -1000,6 +1011,7 @@ TEST(ManifestDigest, CoversEveryField) {
       [](auto& m) { m.mutable_row_versions()->set_recent_bytes(9); },
       [](auto& m) { m.mutable_row_versions()->set_recent_digest("x"); },
       [](auto& m) { m.set_incomplete_rows(1); },
+      [](auto& m) { m.set_query_buckets(2); },
   };
   // One change for every field of the manifest: `layout` counts as two fields.
   EXPECT_EQ(changes.size(),
@@ -1023,6 +1035,64 @@ TEST(ManifestDigest, CoversEveryField) {
     dense_changes[i](*changed.mutable_dense());
     EXPECT_NE(ManifestDigest(changed), ManifestDigest(dense)) << i;
   }
+}
+
+// Each optional field follows all those before it, so that no table of one kind has the digest, and
+// so the signature, of a table of another kind.
+TEST(ManifestDigest, OptionalFieldsDoNotStandInForEachOther) {
+  TestRandom random(10);
+  const wire::Manifest none = BuildHashed(Words(50), Options(64), random)->manifest();
+  std::set<Digest> digests;
+  for (const uint64_t incomplete : {0, 2, 5}) {
+    for (const uint32_t buckets : {0, 2, 5}) {
+      wire::Manifest manifest = none;
+      manifest.set_incomplete_rows(incomplete);
+      manifest.set_query_buckets(buckets);
+      digests.insert(ManifestDigest(manifest));
+    }
+  }
+  EXPECT_EQ(digests.size(), 9u);
+}
+
+// A table without query buckets is what it always was; its buckets are those of the epoch before if
+// nothing is said of them.
+TEST(TableOptions, QueryBucketsGoFromEpochToEpoch) {
+  Signed s(2, 50);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table without, s.Aggregate());
+  EXPECT_EQ(without.manifest().content().query_buckets(), 0u);
+  TestRandom random(4);
+  TableOptions options = Options(64);
+  options.query_buckets = 2;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable first, BuildHashed(Words(50), options, random));
+  EXPECT_EQ(first.manifest().query_buckets(), 2u);
+  options.query_buckets = 0;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable none, BuildHashed(Words(50), options, random));
+  EXPECT_EQ(none.manifest().query_buckets(), 0u);
+  options.query_buckets = 1;
+  EXPECT_THAT(BuildHashed(Words(50), options, random),
+              StatusIs(kInvalid, "query_buckets: 1 buckets"));
+  options.query_buckets = 100;
+  EXPECT_THAT(BuildDense(Numbers(50), options, random),
+              StatusIs(kInvalid, "query_buckets: 100 buckets for"));
+
+  // The next epoch.
+  const PreviousEpoch previous{.content = first, .manifest = {}, .signatures = nullptr};
+  options = Options(64);
+  options.epoch = first.manifest().epoch() + 1;
+  options.previous = &previous;
+  options.sign_all_rows = true;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable next, BuildHashed(Words(50), options, random));
+  EXPECT_EQ(next.manifest().query_buckets(), 2u);
+  options.keep_rows = true;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable kept, BuildHashed(Words(50), options, random));
+  EXPECT_EQ(kept.manifest().query_buckets(), 2u);
+  options.query_buckets = 3;
+  EXPECT_THAT(BuildHashed(Words(50), options, random),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "the previous epoch are in 2 query buckets, and these in 3"));
+  options.keep_rows = false;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable other, BuildHashed(Words(50), options, random));
+  EXPECT_EQ(other.manifest().query_buckets(), 3u);
 }
 
 TEST(RowMap, RefusesAnotherPlacement) {

@@ -92,7 +92,10 @@ export function rosterDigest(roster: Roster): Uint8Array {
   }
   appendNoise(roster.noise, t).u64(roster.validFromS).u64(roster.expiresS);
   t.u64(roster.clockToleranceS).u64(roster.maxSlots).blob(roster.onionSuite);
-  if (roster.termLimit) t.u64(roster.termLimit.days).u64(roster.termLimit.refreshes);
+  // What is missing is 0 where something follows.
+  const { termLimit, mostInBucket } = roster;
+  if (termLimit || mostInBucket !== 0) t.u64(termLimit?.days ?? 0).u64(termLimit?.refreshes ?? 0);
+  if (mostInBucket !== 0) t.u64(mostInBucket);
   return t.finish();
 }
 
@@ -112,7 +115,8 @@ export function manifestDigest(m: Manifest): Uint8Array {
   t.blob(m.rowsDigest).blob(m.deployment).u64(lists.baseRows).u64(lists.baseBytes);
   t.blob(lists.baseDigest).u64(lists.previousBytes).blob(lists.previousDigest);
   t.u64(lists.recentBytes).blob(lists.recentDigest);
-  if (m.incompleteRows !== 0n) t.u64(m.incompleteRows);
+  if (m.incompleteRows !== 0n || m.queryBuckets !== 0) t.u64(m.incompleteRows);
+  if (m.queryBuckets !== 0) t.u64(m.queryBuckets);
   return t.finish();
 }
 
@@ -125,7 +129,10 @@ export function roundIdOf(h: RoundHeader): Uint8Array {
   for (const machines of h.machines) t.u64(machines);
   t.u64(h.maxSlots).u64(h.announcedS).u64(h.onionsCloseS).u64(h.queriesCloseS).u64(h.expiresS);
   t.blob(h.onionSuite);
-  if (h.maxRefreshes !== 0 || h.termExpiresS !== 0n) t.u64(h.maxRefreshes).u64(h.termExpiresS);
+  if (h.maxRefreshes !== 0 || h.termExpiresS !== 0n || h.queryBuckets !== 0) {
+    t.u64(h.maxRefreshes).u64(h.termExpiresS);
+  }
+  if (h.queryBuckets !== 0) t.u64(h.queryBuckets);
   return t.finish();
 }
 
@@ -336,6 +343,15 @@ export interface Deployment {
   rows: number;
 }
 
+/** A client that knows half of two tiers would ask without their protection. */
+function checkOneTier(mostInBucket: number, queryBuckets: number): void {
+  require(
+    mostInBucket === 0 && queryBuckets === 0,
+    `two tiers (most_in_bucket ${mostInBucket} in the roster, query_buckets ${queryBuckets} in the table) ` +
+      "are not asked by this version of Shoal yet",
+  );
+}
+
 export function verifyDeployment(
   response: GetDeploymentResponse,
   pins: Pins,
@@ -359,6 +375,8 @@ export function verifyDeployment(
   const digest = rosterDigest(roster);
   bls.verify("roster", key, digest, response.roster!.signature);
   checkTime("roster", roster.validFromS, roster.expiresS, roster, nowS);
+  // Its noise is for more than one query in a bucket, which verifyPrivacy does not know.
+  checkOneTier(roster.mostInBucket, manifest.queryBuckets);
   verifyPrivacy(roster.noise);
 
   checkManifest(manifest);
@@ -404,6 +422,10 @@ export function verifyRound(info: RoundInfo, deployment: Deployment, nowS: bigin
   require(h.counter > 0n && h.counter < (1n << 64n) - 1n, "round: its counter");
   require(equal(h.rosterDigest, deployment.rosterDigest), "round: of another roster");
   require(equal(h.manifestDigest, deployment.manifestDigest), "round: of another table");
+  require(
+    h.queryBuckets === manifest.queryBuckets,
+    `round: its query_buckets are ${h.queryBuckets}, and the table's ${manifest.queryBuckets}`,
+  );
   const keys = h.onionKeys.map(hex);
   require(
     keys.length === roster.parties.length &&

@@ -147,6 +147,8 @@ test("a roster or a table that anybody altered", () =>
       (d) => (d.manifest!.manifest!.rowsDigest = flip(d.manifest!.manifest!.rowsDigest)),
       (d) => (d.manifest!.manifest!.tableId = flip(d.manifest!.manifest!.tableId)),
       (d) => (d.manifest!.manifest!.incompleteRows = 1n),
+      (d) => (d.manifest!.manifest!.queryBuckets = 2),
+      (d) => (d.roster!.roster!.mostInBucket = 2),
       (d) => (d.manifest!.manifest!.rowVersions = undefined),
       (d) => (d.manifest!.manifest!.rowVersions!.baseDigest = new Uint8Array(32)),
       (d) => {
@@ -245,6 +247,7 @@ test("a round that not all parties signed for this table", () =>
       (r) => (r.header!.header!.expiresS += 8n * 86400n),
       (r) => (r.header!.header!.onionSuite = "x"),
       (r) => (r.header!.header!.maxRefreshes = 1),
+      (r) => (r.header!.header!.queryBuckets = 2),
       (r) => (r.header!.header!.rosterDigest = new Uint8Array(32)),
       (r) => (r.header!.header!.manifestDigest = new Uint8Array(32)),
       (r) => (r.header!.signature = new Uint8Array(48)),

@@ -168,6 +168,7 @@ test("rosters that are signed and refused", () => {
     [/gives delta/, (r) => (r.noise!.mode = 14)],
     [/gives delta/, (r) => (r.noise!.phi = 2)],
     [/out of range/, (r) => (r.noise!.epsilon = 51)],
+    [/two tiers \(most_in_bucket 4 in the roster, query_buckets 0 in the table\) are not asked/, (r) => (r.mostInBucket = 4)],
     [/phi is above the rows/, (r) => Object.assign(r.noise!, { mechanism: Mechanism.SPLIT_GAUSSIAN, phi: 16, mode: 73, leftScale: 14.17, rightScale: 49.85 })],
   ];
   for (const [why, alter] of cases) {
@@ -199,6 +200,7 @@ test("tables that are signed and refused", () => {
     [/buckets/, (m) => (hashed(m).buckets = 0)],
     [/row_versions/, (m) => (m.rowVersions!.recentBytes = 1n << 40n)],
     [/incomplete_rows/, (m) => (m.incompleteRows = 11n)],
+    [/two tiers \(most_in_bucket 0 in the roster, query_buckets 5 in the table\) are not asked/, (m) => (m.queryBuckets = 5)],
   ];
   for (const [why, alter] of cases) {
     const bad = signed((_, manifest) => alter(manifest));
@@ -241,6 +243,7 @@ test("rounds that are signed and refused", () => {
     [/counter is above the time/, (h) => (h.counter = (NOW + 86_401n) * 1000n)],
     [/another roster/, (h) => (h.rosterDigest = new Uint8Array(32))],
     [/another table/, (h) => (h.manifestDigest = new Uint8Array(32))],
+    [/its query_buckets are 5, and the table's 0/, (h) => (h.queryBuckets = 5)],
     [/onion keys/, (h) => (h.onionKeys[1] = h.onionKeys[0]!)],
     [/onion keys/, (h) => h.onionKeys.pop()],
     [/onion keys/, (h) => (h.onionKeys[1] = new Uint8Array(31))],

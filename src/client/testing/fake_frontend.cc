@@ -76,6 +76,7 @@ FakeFrontend::FakeFrontend(FakeOptions options)
     roster.mutable_term_limit()->set_days(30);
     roster.mutable_term_limit()->set_refreshes(options_.refreshes);
   }
+  roster.set_most_in_bucket(options_.most_in_bucket);
   pins_ = parties_.pinned();
   ServeRoster();
   MakeTable(options_.records, options_.table_epoch);
@@ -139,6 +140,7 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
   table_options.expires_s = clock_.now_s + 100'000;
   table_options.row_bytes = options_.row_bytes;
   table_options.keep_rows = keep_rows;
+  table_options.query_buckets = options_.query_buckets;
   if (options_.refreshes > 0 && !keep_rows) table_options.room_percent = 50;
   table_ = std::make_shared<const table::Table>(table::testing::MakeTable(
       records, table_options, options_.dense ? Layout::kDense : Layout::kHashed, parties_, *roster_,

@@ -57,6 +57,8 @@ struct FakeOptions {
   // If not 0, every round has a term with so many refreshes, of 20 days, and half of every row of
   // the first epoch is free.
   uint32_t refreshes = 0;
+  // Two tiers, in the roster (for two parties) and in the table.
+  uint32_t most_in_bucket = 0, query_buckets = 0;
   // The certificate that the roster names for party 1; random bytes if it is not set.
   std::optional<Digest> certificate_sha256 = {};
 };
