@@ -40,7 +40,8 @@ LAYERS = {
     "pir/lwe": ["base", "noise", "parallel", "pir", "pir/aes", "pir/kit", "storage", "wire"],
     "pir/rlwe": ["base", "parallel", "pir", "pir/kit", "pir/lwe", "storage", "wire"],
     "pir/sets": ["base", "parallel", "pir", "pir/aes", "pir/kit", "pir/rlwe", "storage", "wire"],
-    "pir/registry": ["pir", "pir/lwe", "pir/rlwe", "pir/sets"],
+    "pir/pair": ["base", "parallel", "pir", "pir/aes", "pir/kit", "select", "storage", "wire"],
+    "pir/registry": ["pir", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "signature", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
@@ -56,8 +57,8 @@ LAYERS = {
     "libshoal": ["base", "client", "parallel", "pir", "pir/registry"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "round", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
-    "fuzz": ["audit", "base", "client", "door", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
-    "sim": ["base", "client", "crowd", "door", "machines", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "fuzz": ["audit", "base", "client", "door", "net", "onion", "parallel", "pir", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "door", "machines", "net", "onion", "parallel", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

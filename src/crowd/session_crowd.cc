@@ -62,10 +62,11 @@ class StateStore final : public pir::SessionStore {
   std::vector<SecretVector<uint8_t>> records_;
 };
 
-// The crowd through an engine whose sessions are prepared. The table is read once, and every
-// connection has a session of the state that comes of it: to the server, queries of one state look
-// like those of many, and take it as long. (They hide nothing: these devices are no people.) A
-// session asks for one device after the other, a query at a time.
+// The crowd through an engine whose sessions are prepared, or that has two servers. What is to be
+// prepared is prepared once, and every connection has a session of the state that comes of it: to
+// the server, queries of one state look like those of many, and take it as long. (They hide
+// nothing: these devices are no people.) A session asks for one device after the other, a step at a
+// time.
 class SessionCrowd {
  public:
   SessionCrowd(const Work& work, const pir::Engine& engine)
@@ -236,11 +237,11 @@ class SessionCrowd {
                                                 CallOver(*transports[ServerOf(requests[i])])));
             return absl::OkStatus();
           }));
-      work_.recorder.AddLatency(stopwatch.Seconds(), 1);
+      work_.recorder.AddLatency(stopwatch.Seconds(), requests[0].count);
       cpu = Stopwatch(Stopwatch::kThread);
       SHOAL_RETURN_IF_ERROR(batch->Finish(std::vector<BytesView>(answers.begin(), answers.end())));
       work_.recorder.AddChecked({}, cpu.Seconds());
-      work_.recorder.CountQueries("wait online", 1);
+      work_.recorder.CountQueries("wait online", requests[0].count);
     }
     records = batch->TakeRecords();
     return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "src/fuzz/target.h"
 #include "src/pir/engine.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/pair/pair.h"
 #include "src/pir/rlwe/hintless.h"
 #include "src/pir/rlwe/small_pir.h"
 #include "src/pir/sets/family.h"
@@ -237,35 +238,36 @@ void AddSessionTargets(const pir::Engine& engine, std::vector<Target>& targets) 
   targets.push_back(std::move(delta));
 }
 
-// An engine over rings, which has no hint and no deltas.
-struct RingWorld {
-  explicit RingWorld(const pir::Engine& of) : engine(of) {
+// An engine that keeps nothing, of one server or of two: it has no hint and no deltas. What is
+// mutated is the first role's.
+struct StatelessWorld {
+  StatelessWorld(const pir::Engine& of, uint64_t rows, uint32_t record_bytes)
+      : engine(of), records(rows, record_bytes) {
     const uint64_t row = 7;
-    const std::unique_ptr<Session> session = Open(server->setup());
+    const auto session = *Open(server->setup());
     const auto batch = *session->Ask({.rows = std::span(&row, 1), .keys = 1});
     request = (*batch->Next(random))[0];
     answer = *Answer(request.body);
   }
-  std::unique_ptr<Session> Open(const wire::PirSetup& setup) const {
-    auto session = engine.OpenSession(std::span(&setup, 1), {});
-    return session.ok() ? *std::move(session) : nullptr;
+  absl::StatusOr<std::unique_ptr<Session>> Open(const wire::PirSetup& setup) const {
+    return engine.OpenSession(std::vector<wire::PirSetup>(engine.roles().size(), setup), {});
   }
   absl::StatusOr<Bytes> Answer(BytesView body) const {
     const pir::RequestView view = {.kind = 0, .count = 1, .body = body};
-    return server->Answer(pir::Role::kSingle, std::span(&view, 1)).front();
+    return server->Answer(engine.roles()[0], std::span(&view, 1)).front();
   }
 
   const pir::Engine& engine;
-  pir::testing::Records records{9, 1000};
+  pir::testing::Records records;
   const std::unique_ptr<pir::Server> server = *engine.CreateServer(records.content(1), {});
   testing::TestRandom random{1};
   pir::Request request;
   Bytes answer;
 };
 
-void AddRingTargets(const pir::Engine& engine, absl::string_view prefix,
-                    std::vector<Target>& targets) {
-  const auto world = std::make_shared<RingWorld>(engine);
+void AddStatelessTargets(const pir::Engine& engine, absl::string_view prefix, uint64_t rows,
+                         uint32_t record_bytes, std::vector<Target>& targets) {
+  const auto world = std::make_shared<StatelessWorld>(engine, rows, record_bytes);
   const auto add = [&](absl::string_view name, Bytes seed, uint32_t mutations,
                        std::function<bool(BytesView)> parse) {
     targets.push_back({.name = absl::StrCat(prefix, "_", name),
@@ -277,7 +279,7 @@ void AddRingTargets(const pir::Engine& engine, absl::string_view prefix,
     wire::PirSetup parsed;
     if (!parsed.ParseFromArray(input.data(), static_cast<int>(input.size()))) return false;
     const bool sized = world->engine.SizesOf(parsed).ok();
-    SHOAL_CHECK(sized || !world->engine.OpenSession(std::span(&parsed, 1), {}).ok());
+    SHOAL_CHECK(sized || !world->Open(parsed).ok());
     return sized;
   });
   add("query", world->request.body, 200, [world](BytesView input) {
@@ -287,11 +289,13 @@ void AddRingTargets(const pir::Engine& engine, absl::string_view prefix,
   });
   add("answer", world->answer, 200, [world](BytesView input) {
     const uint64_t row = 7;
-    const auto session = world->Open(world->server->setup());
+    const auto session = *world->Open(world->server->setup());
     const auto batch = *session->Ask({.rows = std::span(&row, 1), .keys = 1});
     testing::TestRandom draws(3);
     SHOAL_CHECK(batch->Next(draws).ok());
-    if (!batch->Finish(std::span(&input, 1)).ok()) return false;
+    std::vector<BytesView> answers(world->engine.roles().size(), world->answer);
+    answers[0] = input;
+    if (!batch->Finish(answers).ok()) return false;
     SHOAL_CHECK(batch->TakeRecords().size() == world->server->setup().record_bytes());
     return true;
   });
@@ -361,8 +365,11 @@ void AddPirTargets(std::vector<Target>& targets) {
   for (const pir::Engine* engine : pir::sets::SetsFamily().engines()) {
     AddSessionTargets(*engine, targets);
   }
-  AddRingTargets(pir::rlwe::SmallPir(), "small", targets);
-  AddRingTargets(pir::rlwe::Hintless(), "hintless", targets);
+  AddStatelessTargets(pir::rlwe::SmallPir(), "small", 9, 1000, targets);
+  AddStatelessTargets(pir::rlwe::Hintless(), "hintless", 9, 1000, targets);
+  // Vectors, and keys.
+  AddStatelessTargets(pir::pair::Pair(), "pair_vector", 100, 20, targets);
+  AddStatelessTargets(pir::pair::Pair(), "pair_key", 2000, 20, targets);
 }
 
 std::vector<Target> FormatTargets() {

@@ -8,6 +8,9 @@
 // No byte beside a row is read. A row is read as registers at its bytes 0, 1, 2 .. widths. The last
 // one ends with the row, and so overlaps with the one before it. A row shorter than a register is
 // read as two halves that overlap. The sums keep this order of bytes, until Take.
+//
+// Two rows of 32 bytes that follow one another are a register of 64, for one query: its sum is in
+// two parts then, that of rows with even and that of rows with odd numbers, which Take adds.
 #ifndef SHOAL_SRC_SELECT_KERNEL_IMPL_H_
 #define SHOAL_SRC_SELECT_KERNEL_IMPL_H_
 
@@ -215,6 +218,9 @@ void AddRows(const Block& block, bool fetch, const uint32_t* masks, uint8_t* sum
   };
   if constexpr (V::kBytes >= 16) {  // narrower rows have one register
     constexpr size_t kMost = kSums / kQueries;
+    if constexpr (kMost >= 16) {
+      while (shape.registers - column >= 16) columns.template operator()<16>();
+    }
     if constexpr (kMost >= 8) {
       while (shape.registers - column >= 8) columns.template operator()<8>();
     }
@@ -228,8 +234,58 @@ void AddRows(const Block& block, bool fetch, const uint32_t* masks, uint8_t* sum
   while (column < shape.registers) columns.template operator()<1>();
 }
 
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+constexpr size_t kTwinBytes = 32;
+
+// Rows of kTwinBytes that follow one another, for one query.
+inline void AddTwins(const Block& block, const uint32_t* masks, uint8_t* sums) {
+  using Pair = Register<2 * kTwinBytes>;
+  const __m512i twice = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+  constexpr int kAXorBAndC = 0x78;
+  constexpr size_t kAtATime = 4;
+  __m512i sum[kAtATime] = {(__m512i)Pair::Load(sums).v};
+  SHOAL_UNROLL
+  for (size_t i = 1; i < kAtATime; ++i) sum[i] = _mm512_setzero_si512();
+  // Without rows to come, lines that are there already.
+  const uint8_t* row = block.rows.first;
+  const uint8_t* ahead = block.ahead.first != nullptr ? block.ahead.first : row;
+  const auto add = [&](__m512i& to, size_t pair) SHOAL_INLINE_LAMBDA {
+    const __m512i both = (__m512i)Pair::Load(row + pair * Pair::kBytes).v;
+    const __m128i two = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(masks + 2 * pair));
+    const __m512i mask = _mm512_permutexvar_epi32(twice, _mm512_castsi128_si512(two));
+    to = _mm512_ternarylogic_epi32(to, both, mask, kAXorBAndC);
+    __builtin_prefetch(ahead + pair * Pair::kBytes);
+  };
+  const size_t pairs = block.count / 2;
+  size_t pair = 0;
+  for (; pair + kAtATime <= pairs; pair += kAtATime) {
+    SHOAL_UNROLL
+    for (size_t i = 0; i < kAtATime; ++i) add(sum[i], pair + i);
+  }
+  for (; pair < pairs; ++pair) add(sum[0], pair);
+  Pair all;
+  all.v = (Pair::Lanes)_mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]),
+                                        _mm512_xor_si512(sum[2], sum[3]));
+  all.Store(sums);
+  if (block.count % 2 != 0) {
+    Pair::Half last = Pair::Half::Load(sums);
+    last.AddIf(masks[block.count - 1], Pair::Half::Load(row + (block.count - 1) * kTwinBytes));
+    last.Store(sums);
+  }
+}
+#endif
+
 template <typename V>
 void AddBlock(const Block& block, const uint32_t* masks, uint8_t* sums) {
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+  if constexpr (V::kBytes == 2 * kTwinBytes) {
+    if (block.queries == 1 && block.bytes == kTwinBytes && block.rows.stride == kTwinBytes &&
+        (block.ahead.first == nullptr || block.ahead.stride == kTwinBytes)) {
+      AddTwins(block, masks, sums);
+      return;
+    }
+  }
+#endif
   if constexpr (V::kBytes > 1) {
     if (block.bytes <= V::Half::kBytes) {
       AddBlock<typename V::Half>(block, masks, sums);
@@ -260,6 +316,15 @@ void Add(const Block& block, uint32_t* masks, uint8_t* sums) {
 
 template <typename V>
 void Take(const uint8_t* sum, size_t bytes, uint8_t* out) {
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+  if constexpr (V::kBytes == 2 * kTwinBytes) {
+    if (bytes == kTwinBytes) {
+      // The second part is zeros if nothing was added to it.
+      for (size_t i = 0; i < bytes; ++i) out[i] ^= sum[i] ^ sum[kTwinBytes + i];
+      return;
+    }
+  }
+#endif
   if constexpr (V::kBytes > 1) {
     if (bytes <= V::Half::kBytes) {
       Take<typename V::Half>(sum, bytes, out);

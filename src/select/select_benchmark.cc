@@ -82,15 +82,7 @@ PageBuffer Pages(uint64_t bytes) {
 
 // Bytes a second of the fastest reader.
 double ReadRate(BytesView memory) {
-  double best = 0;
-  for (const testing::Reader& reader : testing::Readers()) {
-    volatile uint64_t sink = 0;
-    const uint64_t bytes = memory.size() / 512 * 512;
-    const double seconds = Seconds([&] { sink = reader.read(memory.data(), bytes); });
-    static_cast<void>(sink);
-    best = std::max(best, static_cast<double>(bytes) / seconds);
-  }
-  return best;
+  return testing::FastestReadRate(memory.data(), memory.size() / 512 * 512);
 }
 
 // Selections and sums of many queries.
@@ -207,7 +199,8 @@ void MeasureBuckets(const Options& options) {
 }
 
 void MeasureTable(const Options& options) {
-  const std::pair<size_t, size_t> shapes[] = {{2'500'000, 32}, {size_t{1} << 22, 256}};
+  const std::pair<size_t, size_t> shapes[] = {
+      {2'500'000, 32}, {2'500'000, 80}, {size_t{1} << 22, 256}};
   for (const auto& [count, row_bytes] : shapes) {
     const PageBuffer pages = Pages(count * row_bytes);
     const BytesView table = BytesView(pages).first(count * row_bytes);

@@ -273,10 +273,10 @@ that ahead of time), and then every query takes little of the server. How many q
 are left is said at the end. A query is spent when it is sent, whatever comes of it; one
 whose answer was lost is sent again, as it was, by the next command.
 
-With --engine treepir or permuted two servers answer, of parties that --party (twice,
-offline first) or the configuration (offline_party, online_party) names. Each of them
-learns nothing of which rows are asked for. Both together learn all of it, whatever the
-other parties do.
+With --engine treepir, permuted or pair two servers answer, of parties that --party
+(twice, offline first) or the configuration (offline_party, online_party) names. Each of
+them learns nothing of which rows are asked for. Both together learn all of it, whatever
+the other parties do. With pair nothing is prepared or kept.
 )";
 
 constexpr char kQueryExamples[] = R"(  shoal query --config client.textproto bash openssl
@@ -288,6 +288,7 @@ constexpr char kQueryExamples[] = R"(  shoal query --config client.textproto bas
   shoal query --config client.textproto --engine piano bash         after shoal prepare
   shoal query --config client.textproto --engine treepir --party 1 --party 2 bash
   shoal query --config client.textproto --engine permuted --party 1 --party 2 bash
+  shoal query --config client.textproto --engine pair --party 1 --party 2 bash
 )";
 
 void AddQueryOptions(cli::Options& options) {

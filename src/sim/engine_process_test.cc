@@ -203,7 +203,7 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   const Result unknown = deployment().Query(client, {"--engine", "triplepir", "7"});
   EXPECT_EQ(unknown.code, 2) << unknown.output;
   EXPECT_THAT(unknown.output, HasSubstr("there are chain, simplepir, doublepir, piano, treepir, "
-                                        "permuted, smallpir and hintless"));
+                                        "permuted, smallpir, hintless and pair"));
 
   server.Signal(SIGTERM);
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
@@ -385,6 +385,58 @@ TEST_P(TwoServers, AreThePartiesThatTheClientNames) {
   refused(query({"7"}), 1, "online_party");
 }
 
+// pair: two parties that the client names. Nothing is prepared or kept, so that the parties may
+// change their roles from one lookup to the next.
+TEST(EngineProcess, PairAsksTwoPartiesAndKeepsNothing) {
+  const Words engine = {"--engine", "pair"}, both = {"--party", "1", "--party", "2"};
+  Deployment deployment("pair", 60, {"--row-bytes", "64"}, "pair");
+  const Process first = deployment.Start(1, engine);
+  std::optional<Process> second(deployment.Start(2, engine));
+  const std::string client = deployment.NewClient();
+  const auto query = [&](const Words& options) {
+    return deployment.Query(client, engine + options);
+  };
+  const auto refused = [&](const Result& result, int code, const char* says) {
+    EXPECT_EQ(result.code, code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(says));
+  };
+  refused(query({"7"}), 1, "offline_party and online_party in the configuration");
+  refused(query({"--party", "1", "7"}), 2, " takes 2, not 1");
+  refused(query({"--party", "2", "--party", "2", "7"}), 2, "one party must not be both");
+  const Words with_config = {"--config", deployment.path(client + ".textproto")};
+  refused(RunToEnd(Words{Shoal(), "prepare"} + with_config + engine + both), 2,
+          "pair prepares nothing");
+
+  const auto served = [&](const Words& options) {
+    const Result result = query(options + Words{"7", "59", "no-such-key"});
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("both together learn everything"));
+  };
+  served(both);
+  served({"--party", "2", "--party", "1"});
+  for (const auto& file : fs::directory_iterator(deployment.path(""))) {
+    EXPECT_THAT(file.path().filename().string(), Not(HasSubstr("state.pair")));
+  }
+
+  const Result crowd = RunToEnd(
+      Words{Shoal(), "simulate"} + with_config +
+      Words{"--table", deployment.path("table"), "--devices", "3", "--apps", "2", "--pad", "4"} +
+      engine + both);
+  EXPECT_EQ(crowd.code, 0) << crowd.output;
+  EXPECT_THAT(crowd.output, HasSubstr("queries\t12\n"));
+  EXPECT_THAT(crowd.output, HasSubstr("cost_hint_bytes\t0\n"));
+
+  // Without one of them there is no answer.
+  second->Signal(SIGTERM);
+  EXPECT_THAT(second->Wait(), ::testing::Optional(0)) << second->Output();
+  EXPECT_EQ(query(both + Words{"7"}).code, 1);
+  second.emplace(deployment.Start(2, engine));
+  served(both);
+}
+
 // The product that makes a start slow is kept for the next start. A product that is damaged or
 // another table's is recognised.
 TEST_F(EngineProcessTest, ARestartTakesTheHintFromDisk) {
@@ -540,7 +592,8 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
     EXPECT_THAT(result.output, HasSubstr(part));
   };
   refused(1, {"--engine", "triplepir"}, 2,
-          "there are chain, simplepir, doublepir, piano, treepir, permuted, smallpir and hintless");
+          "there are chain, simplepir, doublepir, piano, treepir, permuted, smallpir, hintless and "
+          "pair");
   refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
   refused(1, {"--engine", "doublepir"}, 1,
           "the parties have not signed this table's setup of doublepir (shoal table sign-engine");

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +36,7 @@
 #include "src/client/witness.h"
 #include "src/crowd/crowd.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/pair/pair.h"
 #include "src/pir/rlwe/hintless.h"
 #include "src/pir/rlwe/small_pir.h"
 #include "src/pir/sets/family.h"
@@ -907,6 +909,68 @@ TEST_P(PairSim, HintsForOneAddressAreLimited) {
   SHOAL_EXPECT_OK(call("offline", 1, hints, other));
   // The online server makes none for anybody.
   EXPECT_THAT(call("online", 1, hints, other), StatusIs(absl::StatusCode::kInvalidArgument, ""));
+}
+
+// Two servers, and a client that keeps nothing.
+class StatelessPairSim : public PairSim {};
+INSTANTIATE_TEST_SUITE_P(Engines, StatelessPairSim, ::testing::Values(&pir::pair::Pair()),
+                         [](const auto& of) { return std::string(of.param->name()); });
+
+// What is sent, and to whom, depends on the number of keys alone, whatever comes back; and what
+// comes back of a server that lies is no value.
+TEST_P(StatelessPairSim, ALieOfEitherServerIsFoundAndNotToldOf) {
+  const auto table = world_.MakeTable(1, 100, 128);
+  Serve(table);
+  Serve(table);
+  FetchDeployment();
+  std::set<std::vector<size_t>> calls;
+  std::set<size_t> sent;
+  for (const int liar : {-1, 0, 1}) {
+    for (const Texts& keys : {Texts{"key-7", "key-8"}, Texts{"nobody", "key-99"}}) {
+      OpenClient();
+      SHOAL_ASSERT_OK(client_->Prepare());
+      if (liar >= 0) {
+        transports_[liar]->spoil = [](Bytes& answer) {
+          answer[7] ^= 1;
+          answer[answer.size() / 2 + 7] ^= 1;
+        };
+      }
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp(keys));
+      EXPECT_EQ(results[1].outcome, liar < 0 ? Lookup::Outcome::kFound : Lookup::Outcome::kFailed);
+      calls.insert(Calls());
+      for (const auto& transport : transports_) {
+        sent.insert(transport->last_query.size());
+        transport->spoil = nullptr;
+      }
+    }
+  }
+  EXPECT_EQ(calls.size(), 1u);
+  EXPECT_EQ(sent.size(), 1u);
+}
+
+// A client that has not noticed the next epoch is told so, and one that has goes on.
+TEST_P(StatelessPairSim, EpochsAreFollowed) {
+  const auto first = world_.MakeTable(1, 100, 128);
+  Serve(first);
+  Serve(first);
+  FetchDeployment();
+  OpenClient();
+  SHOAL_ASSERT_OK(client_->Prepare());
+  const shoald::ServedTable next = world_.SignSetups(world_.MakeTable(2, 100, 128), {&engine()});
+  SHOAL_ASSERT_OK(services_[1]->Reload(next));
+  EXPECT_THAT(LookUp({"key-10"}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "this server has epoch 2"));
+  // One of them is behind: nothing is asked.
+  FetchDeployment();
+  OpenClient();
+  EXPECT_FALSE(client_->Prepare().ok());
+  EXPECT_EQ(Calls(), (std::vector<size_t>{1, 1}));
+  SHOAL_ASSERT_OK(services_[0]->Reload(next));
+  FetchDeployment();
+  OpenClient();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-10", "nobody"}));
+  EXPECT_EQ(ToString(results[0].value), "value 10 2");
+  EXPECT_EQ(results[1].outcome, Lookup::Outcome::kAbsent);
 }
 
 // One of permuted's servers lies about one record of an answer, whichever: no value comes of it,

@@ -143,6 +143,17 @@ std::vector<Reader> Readers() {
   return readers;
 }
 
+double FastestReadRate(const uint8_t* data, uint64_t bytes) {
+  double best = 0;
+  for (const Reader& reader : Readers()) {
+    const Stopwatch cpu(Stopwatch::kThread);
+    volatile uint64_t sink = reader.read(data, bytes);
+    static_cast<void>(sink);
+    best = std::max(best, static_cast<double>(bytes) / cpu.Seconds());
+  }
+  return best;
+}
+
 MemoryBandwidth MeasureMemoryBandwidth(size_t threads) {
   MemoryBandwidth bandwidth;
   bandwidth.read = Best(threads, [](Pages& from, Pages&) { Read(from); });

@@ -7,6 +7,22 @@
 
 namespace shoal::pir {
 
+namespace {
+
+// Of a query that has a header.
+absl::Status CheckEpoch(const wire::PirSetup& setup, BytesView query) {
+  const uint64_t epoch = LoadLe<uint64_t>(query.data());
+  if (epoch != setup.epoch()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: the query is for epoch %d of the table, this server has epoch %d: "
+                        "fetch setup and hint again",
+                        setup.engine(), epoch, setup.epoch()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 void AppendQueryHeader(const wire::PirSetup& setup, const Digest& id, Bytes& query) {
   AppendLe<uint64_t>(query, setup.epoch());
   Append(query, id);
@@ -18,13 +34,7 @@ absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t 
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: a query of %d bytes is no query", setup.engine(), query.size()));
   }
-  const uint64_t epoch = LoadLe<uint64_t>(query.data());
-  if (epoch != setup.epoch()) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s: the query is for epoch %d of the table, this server has epoch %d: "
-                        "fetch setup and hint again",
-                        setup.engine(), epoch, setup.epoch()));
-  }
+  SHOAL_RETURN_IF_ERROR(CheckEpoch(setup, query));
   if (!std::equal(id.begin(), id.end(), query.begin() + 8)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s: the query is for another engine, table or set of parameters: fetch "
@@ -74,11 +84,15 @@ void SetEpoch(const Content& content, wire::PirSetup& setup) {
   setup.set_rows(content.rows);
 }
 
-absl::Status CheckRequest(const wire::PirSetup& setup, uint64_t query_bytes, Role role,
-                          const RequestView& request) {
-  if (role != Role::kSingle || request.kind != 0) {
+absl::Status CheckRequest(const wire::PirSetup& setup, std::span<const Role> roles,
+                          uint64_t query_bytes, Role role, const RequestView& request) {
+  if (std::ranges::find(roles, role) == roles.end() || request.kind != 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: no such role or kind of request", setup.engine()));
+  }
+  // A table of another epoch may have queries of another length: what is wrong then is the epoch.
+  if (request.body.size() >= kQueryHeaderBytes) {
+    SHOAL_RETURN_IF_ERROR(CheckEpoch(setup, request.body));
   }
   if (request.count == 0 || request.count > kMaxQueriesPerRequest ||
       request.body.size() != request.count * query_bytes) {

@@ -3,6 +3,7 @@
 #ifndef SHOAL_SRC_PIR_KIT_CHECKS_H_
 #define SHOAL_SRC_PIR_KIT_CHECKS_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -31,25 +32,32 @@ absl::Status CheckRefreshRows(const wire::PirSetup& setup, uint64_t room, const 
 // The setup of the new epoch, but for the hint.
 void SetEpoch(const Content& content, wire::PirSetup& setup);
 
-// Answers requests to the one server of an engine whose queries share passes over the table:
-// `together` of them at most, of one request or of several. read(query) parses one, and
+// Of an engine with one server, and with two.
+inline constexpr std::array<Role, 1> kSingleRole = {Role::kSingle};
+inline constexpr std::array<Role, 2> kPairRoles = {Role::kOffline, Role::kOnline};
+
+// Answers requests to a server of an engine with these roles, whose queries share passes over the
+// table: `together` of them at most, of one request or of several. read(query) parses one, and
 // answer(queries) returns a vector of as many answers, or an error that all of them get.
-// INVALID_ARGUMENT for another role or kind, and another number of queries than the body has. A
-// request whose queries cannot all be read has the error of the first of them.
+// INVALID_ARGUMENT for another role or kind, and another number of queries than the body has;
+// FAILED_PRECONDITION, whatever the length, for another epoch. A request whose queries cannot all
+// be read has the error of the first of them.
 template <typename Read, typename Answer>
-std::vector<absl::StatusOr<Bytes>> AnswerInPasses(const wire::PirSetup& setup, uint64_t query_bytes,
+std::vector<absl::StatusOr<Bytes>> AnswerInPasses(const wire::PirSetup& setup,
+                                                  std::span<const Role> roles, uint64_t query_bytes,
                                                   size_t together, Role role,
                                                   std::span<const RequestView> requests,
                                                   const Read& read, const Answer& answer);
 
-// The check of a request's role, kind and lengths.
-absl::Status CheckRequest(const wire::PirSetup& setup, uint64_t query_bytes, Role role,
-                          const RequestView& request);
+// The check of a request's role, kind, epoch and lengths.
+absl::Status CheckRequest(const wire::PirSetup& setup, std::span<const Role> roles,
+                          uint64_t query_bytes, Role role, const RequestView& request);
 
 // ---------------------------------------------------------------------------------------------
 
 template <typename Read, typename Answer>
-std::vector<absl::StatusOr<Bytes>> AnswerInPasses(const wire::PirSetup& setup, uint64_t query_bytes,
+std::vector<absl::StatusOr<Bytes>> AnswerInPasses(const wire::PirSetup& setup,
+                                                  std::span<const Role> roles, uint64_t query_bytes,
                                                   size_t together, Role role,
                                                   std::span<const RequestView> requests,
                                                   const Read& read, const Answer& answer) {
@@ -73,7 +81,8 @@ std::vector<absl::StatusOr<Bytes>> AnswerInPasses(const wire::PirSetup& setup, u
   };
   for (size_t r = 0; r < requests.size(); ++r) {
     const RequestView& request = requests[r];
-    if (absl::Status status = CheckRequest(setup, query_bytes, role, request); !status.ok()) {
+    if (absl::Status status = CheckRequest(setup, roles, query_bytes, role, request);
+        !status.ok()) {
       answers[r] = std::move(status);
       continue;
     }

@@ -4,18 +4,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/pir/kit/checks.h"
 #include "src/pir/kit/table_server.h"
 
 namespace shoal::pir {
 
 std::span<const Role> ShapedEngine::roles() const {
-  static constexpr Role kOne[] = {Role::kSingle}, kPair[] = {Role::kOffline, Role::kOnline};
-  if (servers_ == Servers::kOne) return kOne;
-  return kPair;
+  if (servers_ == Servers::kOne) return kSingleRole;
+  return kPairRoles;
 }
 
 bool ShapedEngine::IsHeavy(Role role, uint32_t kind) const {
-  return servers_ == Servers::kPair && role == Role::kOffline && kind == PairServer::kHints;
+  return servers_ == Servers::kPair && keeps_state_ && role == Role::kOffline &&
+         kind == PairServer::kHints;
 }
 
 bool HasShape(const ServerOptions& options) {

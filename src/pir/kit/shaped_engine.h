@@ -19,7 +19,8 @@ class ShapedEngine : public Engine {
  public:
   enum class Servers {
     kOne,
-    kPair  // an offline and an online one, whose hints are heavy work (table_server.h)
+    kPair  // an offline and an online one; where clients keep state, hints are heavy work
+           // (table_server.h)
   };
 
   absl::string_view name() const final { return name_; }

@@ -1,10 +1,11 @@
-// The session of a ring engine's client, which keeps nothing between queries: a lookup is queries
-// of single rows, as many in a request as fit.
+// The session of a client that keeps nothing between queries: a lookup is queries of single rows,
+// as many in a request as fit. Where there are two servers, each step asks both.
 #ifndef SHOAL_SRC_PIR_KIT_STATELESS_SESSION_H_
 #define SHOAL_SRC_PIR_KIT_STATELESS_SESSION_H_
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,11 +16,44 @@
 #include "src/base/secret.h"
 #include "src/base/status_macros.h"
 #include "src/pir/engine.h"
+#include "src/pir/kit/checks.h"
 
 namespace shoal::pir {
 
-// Client: setup(), shape() with query_bytes() and answer_bytes(), Ask(row, random), whose result
-// has a `query`, and Recover(asked, answer).
+// Client: setup(), shape() with query_bytes() and answer_bytes() of one server, Ask(row, random),
+// and Recover(asked, answer). With one server, what Ask returns has a `query`. With two, the client
+// has their kRoles, what Ask returns has `queries`, and Recover takes a span of answers, in the
+// order of the roles.
+template <typename Client>
+constexpr std::span<const Role> RolesOf() {
+  if constexpr (requires { Client::kRoles; }) {
+    return Client::kRoles;
+  } else {
+    return kSingleRole;
+  }
+}
+
+// What is sent to the server of the role with this number.
+template <typename Asked>
+auto& QueryOf(Asked& asked, size_t role) {
+  if constexpr (requires { asked.queries; }) {
+    return asked.queries[role];
+  } else {
+    SHOAL_CHECK(role == 0);
+    return asked.query;
+  }
+}
+
+template <typename Client, typename Asked>
+absl::StatusOr<SecretVector<uint8_t>> RecoverFrom(const Client& client, const Asked& asked,
+                                                  std::span<const BytesView> answers) {
+  if constexpr (requires { asked.queries; }) {
+    return client.Recover(asked, answers);
+  } else {
+    return client.Recover(asked, answers[0]);
+  }
+}
+
 template <typename Client>
 class StatelessBatch final : public Batch {
  public:
@@ -40,31 +74,37 @@ class StatelessBatch final : public Batch {
   absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
     SHOAL_CHECK(steps() > 0 && asked_.empty());
     const uint64_t count = std::min(per_step_, keys_ - done_);
-    Request request;
-    request.count = static_cast<uint32_t>(count);
-    request.answer_bytes = count * client_.shape().answer_bytes();
-    request.body.reserve(count * client_.shape().query_bytes());
+    std::vector<Request> requests(kRoles.size());
+    for (size_t s = 0; s < kRoles.size(); ++s) {
+      requests[s].role = kRoles[s];
+      requests[s].count = static_cast<uint32_t>(count);
+      requests[s].answer_bytes = count * client_.shape().answer_bytes();
+      requests[s].body.reserve(count * client_.shape().query_bytes());
+    }
     for (uint64_t i = 0; i < count; ++i) {
       asked_.push_back(client_.Ask(rows_[done_ + i], random));
-      Append(request.body, asked_.back().query);
-      asked_.back().query = {};
+      for (size_t s = 0; s < kRoles.size(); ++s) {
+        Append(requests[s].body, QueryOf(asked_.back(), s));
+        QueryOf(asked_.back(), s) = {};
+      }
     }
-    std::vector<Request> requests;
-    requests.push_back(std::move(request));
     return requests;
   }
 
   absl::Status Finish(std::span<const BytesView> answers) override {
-    SHOAL_CHECK(answers.size() == 1 && !asked_.empty());
+    SHOAL_CHECK(answers.size() == kRoles.size() && !asked_.empty());
     const uint64_t each = client_.shape().answer_bytes();
-    if (answers[0].size() != asked_.size() * each) {
+    for (const BytesView answer : answers) {
+      if (answer.size() == asked_.size() * each) continue;
       return absl::InvalidArgumentError(absl::StrFormat("%s: an answer of %d bytes, not %d",
-                                                        client_.setup().engine(), answers[0].size(),
+                                                        client_.setup().engine(), answer.size(),
                                                         asked_.size() * each));
     }
+    std::vector<BytesView> of_one(answers.size());
     for (size_t i = 0; i < asked_.size(); ++i) {
+      for (size_t s = 0; s < of_one.size(); ++s) of_one[s] = answers[s].subspan(i * each, each);
       SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> record,
-                             client_.Recover(asked_[i], answers[0].subspan(i * each, each)));
+                             RecoverFrom(client_, asked_[i], of_one));
       records_.insert(records_.end(), record.begin(), record.end());
     }
     done_ += asked_.size();
@@ -80,6 +120,7 @@ class StatelessBatch final : public Batch {
 
  private:
   using Asked = decltype(std::declval<const Client&>().Ask(0, std::declval<RandomSource&>()));
+  static constexpr std::span<const Role> kRoles = RolesOf<Client>();
 
   const Client& client_;
   const uint64_t per_step_;

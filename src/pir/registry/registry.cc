@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/pair/pair.h"
 #include "src/pir/rlwe/family.h"
 #include "src/pir/sets/family.h"
 
@@ -28,7 +29,7 @@ std::string Names(absl::string_view last_separator) {
 
 std::span<const Family* const> Families() {
   static const Family* const families[] = {&lwe::LweFamily(), &sets::SetsFamily(),
-                                           &rlwe::RlweFamily()};
+                                           &rlwe::RlweFamily(), &pair::PairFamily()};
   return families;
 }
 

@@ -20,7 +20,7 @@ std::span<const Engine* const> Engines();
 // all that there are.
 absl::StatusOr<const Engine*> FindEngine(absl::string_view name);
 
-// "chain (default), simplepir, doublepir, piano, treepir, permuted or smallpir": for help texts.
+// "chain (default), simplepir, .. hintless or pair": for help texts.
 std::string EngineNames();
 
 }  // namespace shoal::pir

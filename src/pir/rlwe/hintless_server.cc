@@ -320,7 +320,7 @@ HintlessServer::Variances HintlessServer::VariancesOfErrors() const {
 std::vector<absl::StatusOr<Bytes>> HintlessServer::Answer(
     Role role, std::span<const RequestView> requests) const {
   return AnswerInPasses(
-      setup_, shape_.query_bytes(), HintlessShape::kTogether, role, requests,
+      setup_, kSingleRole, shape_.query_bytes(), HintlessShape::kTogether, role, requests,
       [this](BytesView query) { return Read(query); },
       [this](std::span<const Query> queries) {
         Phases phases;

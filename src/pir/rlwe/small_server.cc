@@ -585,7 +585,7 @@ absl::StatusOr<SmallServer::Phases> SmallServer::Measure(std::span<const BytesVi
 std::vector<absl::StatusOr<Bytes>> SmallServer::Answer(
     Role role, std::span<const RequestView> requests) const {
   return AnswerInPasses(
-      setup_, shape_.query_bytes(), SmallShape::kTogether, role, requests,
+      setup_, kSingleRole, shape_.query_bytes(), SmallShape::kTogether, role, requests,
       [this](BytesView query) -> absl::StatusOr<Loan> {
         Loan loan(*this);
         SHOAL_RETURN_IF_ERROR(ReadElements(query, loan.room()));

@@ -18,21 +18,25 @@
 #include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
 #include "src/pir/kit/checks.h"
+#include "src/pir/kit/stateless_session.h"
 #include "src/pir/testing/records.h"
 
 namespace shoal::pir::testing {
 
-inline absl::StatusOr<Bytes> AnswerOne(const Server& server, BytesView query) {
+inline absl::StatusOr<Bytes> AnswerOne(const Server& server, BytesView query,
+                                       Role role = Role::kSingle) {
   const RequestView request = {.kind = 0, .count = 1, .body = query};
-  return server.Answer(Role::kSingle, {&request, 1})[0];
+  return server.Answer(role, {&request, 1})[0];
 }
 
 // A server and a client of an engine over random records. Scheme has the types Server and Client,
-// Engine(), and MakeServer(content, setup, options), which returns a Server.
+// Engine(), and MakeServer(content, setup, options), which returns a Server. Where an engine has
+// two roles, the server has both.
 template <typename Scheme>
 class StatelessWorld {
  public:
   using Client = typename Scheme::Client;
+  static constexpr std::span<const Role> kRoles = RolesOf<Client>();
 
   // A server of this shape (PirSetup.shape).
   StatelessWorld(Records of, const std::string& shape, ServerOptions options = {})
@@ -47,10 +51,37 @@ class StatelessWorld {
   }
   void ExpectServed(uint64_t row) {
     const auto asked = client->Ask(row, random);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, AnswerOne(*server, asked.query));
-    ASSERT_EQ(answer.size(), client->shape().answer_bytes());
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, client->Recover(asked, answer));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, Answers(*server, asked));
+    for (const Bytes& answer : answers) {
+      ASSERT_EQ(answer.size(), client->shape().answer_bytes());
+    }
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, Recovered(asked, answers));
     EXPECT_TRUE(std::ranges::equal(record, records.at(row))) << row;
+  }
+
+  // Of all roles to one query.
+  template <typename Asked>
+  static absl::StatusOr<std::vector<Bytes>> Answers(const Server& of, const Asked& asked) {
+    std::vector<Bytes> answers;
+    for (size_t s = 0; s < kRoles.size(); ++s) {
+      absl::StatusOr<Bytes> answer = AnswerOne(of, QueryOf(asked, s), kRoles[s]);
+      if (!answer.ok()) return answer.status();
+      answers.push_back(*std::move(answer));
+    }
+    return answers;
+  }
+  template <typename Asked>
+  auto Recovered(const Asked& asked, const std::vector<Bytes>& answers) const {
+    return RecoverFrom(*client, asked, std::vector<BytesView>(answers.begin(), answers.end()));
+  }
+  std::unique_ptr<Session> Open() const {
+    const std::vector<wire::PirSetup> setups(kRoles.size(), setup);
+    return *Scheme::Engine().OpenSession(setups, {});
+  }
+  // The first role's query for a row.
+  Bytes QueryFor(uint64_t row) {
+    const auto asked = client->Ask(row, random);
+    return ToBytes(QueryOf(asked, 0));
   }
 
   // ---- The tests.
@@ -59,7 +90,7 @@ class StatelessWorld {
   // that were sent.
   void ExpectOneLengthWhateverIsAsked() {
     const Engine& engine = Scheme::Engine();
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, engine.OpenSession({&setup, 1}, {}));
+    const auto session = Open();
     EXPECT_EQ(session->needed(5), Session::Need::kNothing);
     EXPECT_EQ(session->Budget(), std::nullopt);
     std::set<std::pair<uint64_t, uint64_t>> lengths;
@@ -68,16 +99,21 @@ class StatelessWorld {
       SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 3}));
       EXPECT_EQ(batch->steps(), 1u);
       SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random));
-      lengths.insert({requests[0].body.size(), requests[0].answer_bytes});
-      EXPECT_EQ(requests[0].count, 3u);
+      ASSERT_EQ(requests.size(), kRoles.size());
       // A lying server: any bytes of the right length are some records, others are refused.
       Bytes lie(requests[0].answer_bytes);
       random.Fill(lie);
-      BytesView view = BytesView(lie).first(lie.size() - 1);
-      EXPECT_THAT(batch->Finish({&view, 1}),
-                  StatusIs(kInvalid, absl::StrCat(engine.name(), ": an answer of")));
-      view = lie;
-      SHOAL_ASSERT_OK(batch->Finish({&view, 1}));
+      const std::vector<BytesView> lies(requests.size(), lie);
+      for (size_t s = 0; s < requests.size(); ++s) {
+        EXPECT_EQ(requests[s].role, kRoles[s]);
+        EXPECT_EQ(requests[s].count, 3u);
+        lengths.insert({requests[s].body.size(), requests[s].answer_bytes});
+        std::vector<BytesView> shorter = lies;
+        shorter[s] = shorter[s].first(lie.size() - 1);
+        EXPECT_THAT(batch->Finish(shorter),
+                    StatusIs(kInvalid, absl::StrCat(engine.name(), ": an answer of")));
+      }
+      SHOAL_ASSERT_OK(batch->Finish(lies));
       EXPECT_EQ(batch->TakeRecords().size(), rows.size() * setup.record_bytes());
     }
     EXPECT_EQ(lengths.size(), 1u);
@@ -93,7 +129,7 @@ class StatelessWorld {
     std::set<std::vector<uint32_t>> secrets;
     std::set<Bytes> different;
     constexpr size_t kKeys = 20;
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, Scheme::Engine().OpenSession({&setup, 1}, {}));
+    const auto session = Open();
     const std::vector<uint64_t> rows(kKeys, row);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = kKeys}));
     const uint64_t query_bytes = client->shape().query_bytes();
@@ -129,11 +165,12 @@ class StatelessWorld {
     EXPECT_EQ(secrets.size(), kKeys);
   }
 
-  // Whatever is wrong with a query, the queries that came with it have their answers. A query ends
-  // with residues.
-  void ExpectBadQueriesRefusedAndGoodOnesServed() {
-    const Bytes good = client->Ask(11, random).query;
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes expected, AnswerOne(*server, good));
+  // Whatever is wrong with a query, the queries that came with it have their answers. The last four
+  // bytes of a query cannot have all bits, and whoever refuses them says `malformed`.
+  void ExpectBadQueriesRefusedAndGoodOnesServed(
+      const std::string& malformed = "not below its prime") {
+    const Bytes good = QueryFor(11);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes expected, AnswerOne(*server, good, kRoles[0]));
     Bytes other_epoch = good, other_setup = good, large_word = good, twice = good;
     other_epoch[0] ^= 2;
     other_setup[20] ^= 1;
@@ -148,28 +185,29 @@ class StatelessWorld {
         view(good),        view(other_epoch), view(other_setup),    view(large_word),
         view(short_query), view(none),        view(good, 2),        view(good, 0),
         view(good, 1, 1),  view(twice, 2),    view(good, 1u << 31), view(good)};
-    const auto answers = server->Answer(Role::kSingle, requests);
+    const auto answers = server->Answer(kRoles[0], requests);
     ASSERT_EQ(answers.size(), requests.size());
     EXPECT_THAT(answers[0], shoal::testing::IsOk());
     EXPECT_EQ(*answers[0], expected);
     EXPECT_THAT(answers[1], StatusIs(kPrecondition, "epoch"));
     EXPECT_THAT(answers[2], StatusIs(kPrecondition, "another engine, table or set of parameters"));
-    EXPECT_THAT(answers[3], StatusIs(kInvalid, "not below its prime"));
+    EXPECT_THAT(answers[3], StatusIs(kInvalid, malformed));
     for (const size_t i : {4, 5, 6, 7, 10}) {
       EXPECT_THAT(answers[i], StatusIs(kInvalid, "bytes for"));
     }
     EXPECT_THAT(answers[8], StatusIs(kInvalid, "kind"));
-    EXPECT_THAT(answers[9], StatusIs(kInvalid, "not below its prime"));
+    EXPECT_THAT(answers[9], StatusIs(kInvalid, malformed));
     EXPECT_THAT(answers[11], shoal::testing::IsOk());
     EXPECT_EQ(*answers[11], expected);
     const RequestView one = view(good);
-    EXPECT_THAT(server->Answer(Role::kOffline, {&one, 1})[0], StatusIs(kInvalid, "role"));
+    const Role other = kRoles.size() == 1 ? Role::kOffline : Role::kSingle;
+    EXPECT_THAT(server->Answer(other, {&one, 1})[0], StatusIs(kInvalid, "role"));
     EXPECT_EQ(server->max_request_bytes(), kMaxQueriesPerRequest * good.size());
   }
 
   // The last `tail` bytes of a query cannot have any value.
   void ExpectMutatedQueriesAnsweredOrRefused(size_t tail) {
-    const Bytes good = client->Ask(3, random).query;
+    const Bytes good = QueryFor(3);
     int answered = 0, refused = 0;
     for (int trial = 0; trial < 60; ++trial) {
       Bytes query = good;
@@ -182,7 +220,7 @@ class StatelessWorld {
         }
         if (trial % 3 == 1 && random.Below(4) == 0) query.resize(random.Below(2 * good.size()));
       }
-      const auto answer = AnswerOne(*server, query);
+      const auto answer = AnswerOne(*server, query, kRoles[0]);
       if (answer.ok()) {
         ++answered;
         ASSERT_EQ(answer->size(), client->shape().answer_bytes());
@@ -231,11 +269,13 @@ class StatelessWorld {
     EXPECT_GT(refused, 100);
     wire::PirSetup other = setup;
     other.set_engine("simplepir");
-    EXPECT_THAT(engine.OpenSession({&other, 1}, {}),
-                StatusIs(kInvalid, absl::StrCat("not ", engine.name())));
+    const auto open = [&] {
+      return engine.OpenSession(std::vector<wire::PirSetup>(kRoles.size(), other), {});
+    };
+    EXPECT_THAT(open(), StatusIs(kInvalid, absl::StrCat("not ", engine.name())));
     other = setup;
     other.set_hint_bytes(1);
-    EXPECT_FALSE(engine.OpenSession({&other, 1}, {}).ok());
+    EXPECT_FALSE(open().ok());
   }
 
   // Takes the server to a later content, of which `share` is made anew. A refreshed server gives
@@ -244,7 +284,7 @@ class StatelessWorld {
                        const std::vector<uint64_t>& changed, double share, uint64_t room,
                        const std::vector<uint64_t>& rows_to_ask) {
     const Engine& engine = Scheme::Engine();
-    const Bytes old_query = client->Ask(0, random).query;
+    const Bytes old_query = QueryFor(0);
     SHOAL_ASSERT_OK_AND_ASSIGN(const double told, server->RefreshShare(content, changed));
     EXPECT_NEAR(told, share, 0.001);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto delta, server->Refresh(content, changed));
@@ -253,14 +293,14 @@ class StatelessWorld {
     options.shape = setup;
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto fresh, engine.CreateServer(later.content(2), options));
     EXPECT_EQ(SetupId(fresh->setup()), SetupId(server->setup()));
-    EXPECT_THAT(AnswerOne(*server, old_query), StatusIs(kPrecondition, "epoch 1"));
+    EXPECT_THAT(AnswerOne(*server, old_query, kRoles[0]), StatusIs(kPrecondition, "epoch 1"));
     client = *Client::Create(server->setup());
     for (const uint64_t row : rows_to_ask) {
       const auto asked = client->Ask(row, random);
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, AnswerOne(*server, asked.query));
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes other, AnswerOne(*fresh, asked.query));
-      EXPECT_EQ(answer, other);
-      SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, client->Recover(asked, answer));
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, Answers(*server, asked));
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto others, Answers(*fresh, asked));
+      EXPECT_EQ(answers, others);
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, Recovered(asked, answers));
       EXPECT_TRUE(std::ranges::equal(record, later.at(row))) << row;
     }
     const auto refuses = [&](const Content& bad, const std::vector<uint64_t>& rows) {
@@ -287,12 +327,12 @@ class StatelessWorld {
     const auto threaded = *Scheme::MakeServer(records.content(), setup, {.pool = &pool});
     std::vector<Bytes> queries, expected;
     for (uint64_t i = 0; i < 6; ++i) {
-      queries.push_back(client->Ask(i * 25, random).query);
-      expected.push_back(*AnswerOne(*server, queries.back()));
+      queries.push_back(QueryFor(i * 25 % setup.rows()));
+      expected.push_back(*AnswerOne(*server, queries.back(), kRoles[0]));
     }
     std::vector<RequestView> views;
     for (const Bytes& query : queries) views.push_back({.kind = 0, .count = 1, .body = query});
-    const auto together = threaded->Answer(Role::kSingle, views);
+    const auto together = threaded->Answer(kRoles[0], views);
     for (size_t i = 0; i < queries.size(); ++i) EXPECT_EQ(*together[i], expected[i]) << i;
   }
 
