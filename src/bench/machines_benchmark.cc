@@ -421,6 +421,12 @@ void AskRows(const Sizes& sizes, const Party& back, Party& front) {
   }
 }
 
+class DroppedList final : public shoald::PartStages::OnionSink {
+ public:
+  absl::Status Take(BytesView) override { return absl::OkStatus(); }
+  absl::Status Wait() override { return absl::OkStatus(); }
+};
+
 // Party 2's machines, each with a port.
 class Backends {
  public:
@@ -470,17 +476,15 @@ class Backends {
           .most_records = [this] { return positions_; },
           .open = [](const Digest&) { return absl::OkStatus(); },
           // Only takes the list, as its connections are those of the online stage.
-          .offline = [](const wire::SignedHeader&, const ListPart&,
-                        uint64_t) -> absl::StatusOr<shoald::PartStages::RunOffline> {
-            return [](ByteSource& onions) { return ReadAll(onions).status(); };
-          },
+          .offline = [](const wire::SignedHeader&, uint64_t,
+                        const StageTry&) { return std::make_unique<DroppedList>(); },
           .online =
-              [this, rank](const Digest&, const ListPart& slice, uint64_t,
-                           wire::QueryBatch queries) {
-                return answer_(rank, slice, {}, std::move(queries));
+              [this, rank, machines](const Digest&, QueriesIn queries, const StageTry& stage) {
+                const auto [begin, end] = machines::RunOf(*stage.records, rank, machines);
+                return answer_(rank, {*stage.records, begin, end - begin}, {},
+                               std::get<wire::QueryBatch>(std::move(queries)));
               }}));
-      services_.push_back(
-          std::make_unique<shoald::PeerService>(nullptr, nullptr, stages_.back().get()));
+      services_.push_back(std::make_unique<shoald::PeerService>(stages_.back().get(), nullptr));
       shoald::PeerService* const service = services_.back().get();
       options.sink = [service](const wire::Frame& request, uint64_t bulk_bytes) {
         return service->Sink(request, bulk_bytes);
@@ -535,10 +539,9 @@ absl::Status SendList(const wire::SignedHeader& header, shoald::PeerLink& link, 
   const OnlineMaterial& material = machine.material;
   auto onions =
       std::make_unique<BytesSource>(Bytes(material.next_positions * onion::OnionBytes(1)));
-  if (all.count() == 1) return link.Offline(header, std::move(onions));
-  return link.OfflineRun(header,
-                         {all.rank(), 1, {next, material.first_place, material.next_positions}},
-                         std::move(onions));
+  return link.Offline(header,
+                      {all.rank(), 1, {next, material.first_place, material.next_positions}},
+                      std::move(onions));
 }
 
 // The online stage of a machine of party 1.
@@ -558,15 +561,11 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::P
   SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesOutput], machine.forwarding.queries,
                                       batch.get(), material.layout.places, StoreAt(all), all,
                                       *resources.pool));
-  std::unique_ptr<ByteSource> whole;
-  std::unique_ptr<PartedSource> answers;
-  if (batch != nullptr) {
-    const ListPart run = {next, material.first_place, material.next_positions};
-    SHOAL_ASSIGN_OR_RETURN(answers, link.OnlineRun(round_id, {all.rank(), 1, run}, *batch));
-  } else {
-    SHOAL_ASSIGN_OR_RETURN(whole, link.Online(round_id, std::move(machine.forwarding.queries)));
-    answers = std::make_unique<OnePart>(whole.get());
-  }
+  const ListPart run = {next, material.first_place, material.next_positions};
+  QueriesOut onward = batch;
+  if (batch == nullptr) onward = std::move(machine.forwarding.queries);
+  SHOAL_ASSIGN_OR_RETURN(const auto answers,
+                         link.Online(round_id, {all.rank(), 1, run}, std::move(onward)));
   SHOAL_ASSIGN_OR_RETURN(AnswerIntake intake,
                          AnswerIntake::Begin(context, machine.queries, machine.forwarding,
                                              answers->part_bytes(), resources));
@@ -685,6 +684,7 @@ int MeasureOnline(const Sizes& sizes) {
       links.push_back(std::make_unique<shoald::PeerLink>(
           std::make_unique<shoald::TlsCalls>(to, backends.senders()),
           shoald::PeerLink::Options{.machines = to.machines,
+                                    .senders = static_cast<uint32_t>(sizes.machines),
                                     .answer_bytes = [&](const Digest&) -> absl::StatusOr<uint64_t> {
                                       return sharing::TaggedBytes(answer_bytes);
                                     },

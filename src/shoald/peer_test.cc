@@ -51,15 +51,18 @@ constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 
 constexpr uint64_t kTagBytes = 16;  // of an answer's tag
 
+const server::Mine kThreeOnions = {.rank = 0, .attempt = 0, .run = {3, 0, 3}};  // of 32 bytes
+
 absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
 
 PeerLink LinkTo(const roster::Party& next, const roster::TlsIdentity* identity,
                 PeerLink::AnswerBytes answer_bytes, std::chrono::seconds stage_limit,
                 uint32_t later = 0, SpoolPlace* spools = nullptr,
-                PeerLink::AnswerBytes refresh_bytes = nullptr) {
+                PeerLink::AnswerBytes refresh_bytes = nullptr, uint32_t senders = 1) {
   return PeerLink(std::make_unique<TlsCalls>(next, *identity),
                   {.party = next.number,
                    .machines = next.machines,
+                   .senders = senders,
                    .later = later,
                    .answer_bytes = std::move(answer_bytes),
                    .refresh_bytes = std::move(refresh_bytes),
@@ -79,7 +82,9 @@ class PeerTest : public ::testing::Test {
 
   void Start(uint16_t port = 0) {
     server_.reset();
-    service_ = std::make_unique<PeerService>(&deployment_.node(2), nullptr, parts_);
+    service_.reset();
+    stages_ = std::make_unique<PartStages>(PartsOf(deployment_.node(2), senders_, &spools_));
+    service_ = std::make_unique<PeerService>(stages_.get(), &deployment_.node(2));
     auto server = net::Server::Start(
         {.address = absl::StrCat("127.0.0.1:", port),
          .identity = party2_.identity(),
@@ -197,7 +202,9 @@ class PeerTest : public ::testing::Test {
 
   const TestIdentity party1_{1}, party2_{2};
   server::testing::Deployment deployment_;
-  PartStages* parts_ = nullptr;  // of the next Start
+  uint32_t senders_ = 1;  // machines of party 1, as of the next Start
+  SpoolPlace spools_{::testing::TempDir(), 1 << 24};
+  std::unique_ptr<PartStages> stages_;
   std::unique_ptr<PeerService> service_;
   std::unique_ptr<net::Server> server_;
 };
@@ -218,7 +225,7 @@ class TwoMachines final : public server::Link {
                                              const wire::SignedLiveRounds& live) override {
     return links_[0]->Propose(draft, live);
   }
-  absl::Status Offline(const wire::SignedHeader& header,
+  absl::Status Offline(const wire::SignedHeader& header, const server::Mine&,
                        std::unique_ptr<ByteSource> onions) override {
     SHOAL_ASSIGN_OR_RETURN(const Bytes list, ReadAll(*onions));
     const size_t onion_bytes = server::OnionBytesFor(3, 2);
@@ -231,17 +238,17 @@ class TwoMachines final : public server::Link {
         const server::ListPart run = RunOf(i);
         const BytesView own =
             BytesView(list).subspan(run.first * onion_bytes, run.count * onion_bytes);
-        done[i] =
-            links_[i]->OfflineRun(header, {i, attempt_, run}, std::make_unique<ViewSource>(own));
+        done[i] = links_[i]->Offline(header, {i, attempt_, run}, std::make_unique<ViewSource>(own));
       });
     }
     for (std::thread& call : calls) call.join();
     return done[0].ok() ? done[1] : done[0];
   }
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     Bytes queries) override {
-    SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
-                           wire::DecodeQueryBatch(queries, static_cast<uint32_t>(records_)));
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(
+      const Digest& round_id, const server::Mine&, server::QueriesOut queries) override {
+    SHOAL_ASSIGN_OR_RETURN(
+        const wire::QueryBatch batch,
+        wire::DecodeQueryBatch(std::get<Bytes>(queries), static_cast<uint32_t>(records_)));
     ++attempt_;
     std::array<absl::StatusOr<Bytes>, 2> answers;
     std::vector<std::thread> calls;
@@ -251,9 +258,11 @@ class TwoMachines final : public server::Link {
           const auto count = static_cast<uint32_t>(RunOf(i).count);
           const Bytes mine = wire::EncodeQueryBatch(
               server::CutBatch(batch, {records_, 0, records_}, RunOf(i)), count);
-          SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch cut, wire::DecodeQueryBatch(mine, count));
-          SHOAL_ASSIGN_OR_RETURN(const auto source,
-                                 links_[i]->OnlineRun(round_id, {i, attempt_, RunOf(i)}, cut));
+          SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch cut, wire::DecodeQueryBatch(mine, count));
+          SHOAL_ASSIGN_OR_RETURN(
+              const auto source,
+              links_[i]->Online(round_id, {i, attempt_, RunOf(i)},
+                                std::make_shared<const wire::QueryBatch>(std::move(cut))));
           return ReadAll(*source);
         }();
       });
@@ -264,7 +273,7 @@ class TwoMachines final : public server::Link {
       SHOAL_RETURN_IF_ERROR(part.status());
       Append(joined, *part);
     }
-    return std::make_unique<BytesSource>(std::move(joined));
+    return std::make_unique<server::OnePart>(std::make_unique<BytesSource>(std::move(joined)));
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override {
     return links_[0]->Reports(round_id);
@@ -285,21 +294,16 @@ class TwoMachines final : public server::Link {
 };
 
 TEST_F(PeerTest, AWholeRoundRunsFromAPartyOfTwoMachines) {
-  SpoolPlace spools(::testing::TempDir(), 1 << 24);
-  server_.reset();
-  PartStages parts(PartsOf(deployment_.node(2), 2, &spools));
-  parts_ = &parts;
+  senders_ = 2;
   Start();
   const auto answer_bytes = [this](const Digest& id) {
     return deployment_.party(1).AnswerBytes(id);
   };
-  PeerLink head = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
-  PeerLink other = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
+  PeerLink head = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools_, nullptr, 2);
+  PeerLink other = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools_, nullptr, 2);
   TwoMachines link(&head, &other);
   server::ChainNode chain(&deployment_.party(1), &link);
   RunARound(chain);
-  server_.reset();
-  service_.reset();
 }
 
 // Passes connections on to a port of this machine, until it cuts them.
@@ -729,7 +733,7 @@ TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
   PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 1s);
-  EXPECT_THAT(link.Offline({}, std::make_unique<BytesSource>(Bytes(100))),
+  EXPECT_THAT(link.Offline({}, kThreeOnions, std::make_unique<BytesSource>(Bytes(96))),
               StatusIs(absl::StatusCode::kDeadlineExceeded, party.peer_address));
 }
 
@@ -743,7 +747,9 @@ TEST_F(PeerTest, APartyTwoHopsAwayThatHangsIsNamed) {
   PeerLink link2 = LinkTo(third, &party2_.tls(), AnswersOf112Bytes, 60s);
   server::ChainNode node2(&deployment_.party(2), &link2);
   server_.reset();
-  service_ = std::make_unique<PeerService>(&node2);
+  service_.reset();
+  PartStages stages2(PartsOf(node2, 1, &spools_));
+  service_ = std::make_unique<PeerService>(&stages2, &node2);
   SHOAL_ASSERT_OK_AND_ASSIGN(
       server_, net::Server::Start({.address = "127.0.0.1:0",
                                    .identity = party2_.identity(),
@@ -778,12 +784,13 @@ TEST_F(PeerTest, ACallEndsWithItsRound) {
       },
       1000s);
   auto call = std::async(std::launch::async, [&] {
-    return link.Offline({}, std::make_unique<BytesSource>(Bytes(100)));
+    return link.Offline({}, kThreeOnions, std::make_unique<BytesSource>(Bytes(96)));
   });
   called.get_future().wait();
   open = false;
   EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled, party.peer_address));
-  EXPECT_THAT(link.Online({}, Bytes(5)).status(), StatusIs(absl::StatusCode::kNotFound, "open"));
+  EXPECT_THAT(link.Online({}, {}, Bytes(5)).status(),
+              StatusIs(absl::StatusCode::kNotFound, "open"));
 }
 
 // Lists keep their connection. When the other party has been restarted they take a new one.
@@ -836,7 +843,8 @@ TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {
   party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
   PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s);
   const Bytes two = wire::EncodeQueryBatch({.positions = {1, 3}, .tallies = {7, 8}}, 5);
-  EXPECT_THAT(link.Online({}, two).status(), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
+  EXPECT_THAT(link.Online({}, {}, two).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "224"));
 }
 
 class TermPeerTest : public PeerTest {
