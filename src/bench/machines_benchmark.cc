@@ -46,7 +46,6 @@
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/content_mac.h"
-#include "src/parallel/task_group.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
@@ -421,6 +420,7 @@ void AskRows(const Sizes& sizes, const Party& back, Party& front) {
   }
 }
 
+// Takes a list, as the connections are those of the online stage, and keeps nothing.
 class DroppedList final : public shoald::PartStages::OnionSink {
  public:
   absl::Status Take(BytesView) override { return absl::OkStatus(); }
@@ -444,29 +444,6 @@ class Backends {
                                       .handshake_timeout = std::chrono::hours(1),
                                       .header_timeout = std::chrono::hours(1),
                                       .progress_timeout = std::chrono::hours(1)};
-      if (machines == 1) {
-        // As PeerService serves a party of one machine.
-        auto server =
-            net::Server::Start(std::move(options), [this](wire::Frame request, net::Reply reply) {
-              if (request.type == wire::FrameType::kOffline) {
-                reply(wire::MakeFrame(request.type, wire::OfflineResponse()));
-                return;
-              }
-              auto queries = std::make_shared<Bytes>(std::move(request.bulk));
-              auto shared = std::make_shared<net::Reply>(std::move(reply));
-              calls_.Spawn([this, queries, shared] {
-                auto batch = wire::DecodeQueryBatch(*queries, static_cast<uint32_t>(positions_));
-                SHOAL_CHECK(batch.ok());
-                auto answers = answer_(0, {positions_, 0, positions_}, *queries, *std::move(batch));
-                SHOAL_CHECK(answers.ok());
-                (*shared)(wire::MakeFrame(wire::FrameType::kOnline, wire::OnlineResponse()),
-                          *std::move(answers));
-              });
-            });
-        SHOAL_CHECK(server.ok());
-        servers_.push_back(*std::move(server));
-        continue;
-      }
       stages_.push_back(std::make_unique<shoald::PartStages>(shoald::PartStages::Options{
           .rank = rank,
           .count = machines,
@@ -475,14 +452,19 @@ class Backends {
           .spools = &spools_,
           .most_records = [this] { return positions_; },
           .open = [](const Digest&) { return absl::OkStatus(); },
-          // Only takes the list, as its connections are those of the online stage.
           .offline = [](const wire::SignedHeader&, uint64_t,
                         const StageTry&) { return std::make_unique<DroppedList>(); },
           .online =
-              [this, rank, machines](const Digest&, QueriesIn queries, const StageTry& stage) {
-                const auto [begin, end] = machines::RunOf(*stage.records, rank, machines);
-                return answer_(rank, {*stage.records, begin, end - begin}, {},
-                               std::get<wire::QueryBatch>(std::move(queries)));
+              [this, rank, machines](const Digest&, QueriesIn queries, const StageTry&) {
+                const auto [begin, end] = machines::RunOf(positions_, rank, machines);
+                const ListPart slice = {positions_, begin, end - begin};
+                const auto* const encoded = std::get_if<Bytes>(&queries);
+                if (encoded == nullptr) {
+                  return answer_(rank, slice, {}, std::get<wire::QueryBatch>(std::move(queries)));
+                }
+                auto batch = wire::DecodeQueryBatch(*encoded, static_cast<uint32_t>(positions_));
+                SHOAL_CHECK(batch.ok());
+                return answer_(rank, slice, *encoded, *std::move(batch));
               }}));
       services_.push_back(std::make_unique<shoald::PeerService>(stages_.back().get(), nullptr));
       shoald::PeerService* const service = services_.back().get();
@@ -527,7 +509,6 @@ class Backends {
   const Answer answer_;
   const net::testing::TestIdentity senders_{1}, identity_{2};
   SpoolPlace spools_{"/tmp", uint64_t{1} << 40};
-  TaskGroup calls_;
   std::vector<std::unique_ptr<shoald::PartStages>> stages_;
   std::vector<std::unique_ptr<shoald::PeerService>> services_;
   std::vector<std::unique_ptr<net::Server>> servers_;

@@ -84,14 +84,13 @@ class PartStages {
   server::Party::InputLimits MaxInput() const;
 
   // A list or a part that begins, with so many bytes. If a part is destroyed before all bytes were
-  // taken, its try has failed. INVALID_ARGUMENT for a part where lists come whole, and the other
-  // way round. Errors of both calls, which end this try for all
-  // machines if one has begun: INVALID_ARGUMENT for a part that does not fit the others
-  // (server::Tiling), is for another machine, or is of another length than its records;
-  // FAILED_PRECONDITION for a try before the present one; those of `open`, `offline`, `online`;
-  // ABORTED once a later try has begun; UNAVAILABLE when another part broke off, or while the stage
-  // of an earlier try, which has read its list, is at work; RESOURCE_EXHAUSTED while kMaxStages
-  // run.
+  // taken, its try has failed. Errors of both calls: INVALID_ARGUMENT for a part where lists come
+  // whole, and the other way round; those of `offline` and `online`. Errors of parts, which end
+  // their try for all machines if it has begun: INVALID_ARGUMENT for a part that does not fit the
+  // others (server::Tiling), is for another machine, or is of another length than its records;
+  // FAILED_PRECONDITION for a try before the present one; those of `open`; ABORTED once a later try
+  // has begun; UNAVAILABLE when another part broke off, or while the stage of an earlier try, which
+  // has read its list, is at work; RESOURCE_EXHAUSTED while kMaxStages run.
   absl::StatusOr<std::unique_ptr<OnionSink>> Offline(const wire::OfflineRequest& request,
                                                      uint64_t bytes);
   // Waits for the other parts and for the stage. The answers are to be read at once: those for the

@@ -61,6 +61,7 @@ constexpr size_t kSlots = 23;
 // What a machine sent on in its latest try of each stage, and got back.
 struct Sent {
   server::ListPart query_run;
+  bool as_batch = false;                        // what queries were sent as
   std::optional<Bytes> list, queries, answers;  // once whole
 };
 
@@ -147,6 +148,7 @@ class Tap final : public server::Link {
     sent_->query_run = mine.run;
     if (Breaks(Call::kOnline)) return absl::UnavailableError("the link broke");
     const auto* const whole = std::get_if<Bytes>(&queries);
+    sent_->as_batch = whole == nullptr;
     sent_->queries =
         whole != nullptr
             ? *whole
@@ -380,6 +382,8 @@ class Chain {
                                  ? PositionsOf(*machine->sent.list, number + 1)
                                  : static_cast<uint32_t>(machine->sent.query_run.count);
       positions += count;
+      // Nothing is encoded before it is cut.
+      EXPECT_EQ(machine->sent.as_batch, party(number).count > 1 || party(number + 1).count > 1);
       SHOAL_CHECK(wire::CheckQueryBatch(*machine->sent.queries, count).ok());
       parts.push_back({*machine->sent.queries, count});
     }

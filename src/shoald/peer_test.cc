@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <functional>
 #include <future>
@@ -57,17 +56,14 @@ absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
 
 PeerLink LinkTo(const roster::Party& next, const roster::TlsIdentity* identity,
                 PeerLink::AnswerBytes answer_bytes, std::chrono::seconds stage_limit,
-                uint32_t later = 0, SpoolPlace* spools = nullptr,
-                PeerLink::AnswerBytes refresh_bytes = nullptr, uint32_t senders = 1) {
+                uint32_t later = 0, PeerLink::AnswerBytes refresh_bytes = nullptr) {
   return PeerLink(std::make_unique<TlsCalls>(next, *identity),
                   {.party = next.number,
                    .machines = next.machines,
-                   .senders = senders,
                    .later = later,
                    .answer_bytes = std::move(answer_bytes),
                    .refresh_bytes = std::move(refresh_bytes),
-                   .stage_limit = stage_limit,
-                   .spools = spools});
+                   .stage_limit = stage_limit});
 }
 
 class PeerTest : public ::testing::Test {
@@ -83,7 +79,7 @@ class PeerTest : public ::testing::Test {
   void Start(uint16_t port = 0) {
     server_.reset();
     service_.reset();
-    stages_ = std::make_unique<PartStages>(PartsOf(deployment_.node(2), senders_, &spools_));
+    stages_ = std::make_unique<PartStages>(PartsOf(deployment_.node(2), 1, &spools_));
     service_ = std::make_unique<PeerService>(stages_.get(), &deployment_.node(2));
     auto server = net::Server::Start(
         {.address = absl::StrCat("127.0.0.1:", port),
@@ -202,7 +198,6 @@ class PeerTest : public ::testing::Test {
 
   const TestIdentity party1_{1}, party2_{2};
   server::testing::Deployment deployment_;
-  uint32_t senders_ = 1;  // machines of party 1, as of the next Start
   SpoolPlace spools_{::testing::TempDir(), 1 << 24};
   std::unique_ptr<PartStages> stages_;
   std::unique_ptr<PeerService> service_;
@@ -211,97 +206,6 @@ class PeerTest : public ::testing::Test {
 
 TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
   PeerLink link = MakeLink();
-  server::ChainNode chain(&deployment_.party(1), &link);
-  RunARound(chain);
-}
-
-// What a party of two machines sends to one of one: a third of every list over one link, the rest
-// over another one.
-class TwoMachines final : public server::Link {
- public:
-  TwoMachines(PeerLink* head, PeerLink* other) : links_{head, other} {}
-
-  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
-                                             const wire::SignedLiveRounds& live) override {
-    return links_[0]->Propose(draft, live);
-  }
-  absl::Status Offline(const wire::SignedHeader& header, const server::Mine&,
-                       std::unique_ptr<ByteSource> onions) override {
-    SHOAL_ASSIGN_OR_RETURN(const Bytes list, ReadAll(*onions));
-    const size_t onion_bytes = server::OnionBytesFor(3, 2);
-    records_ = list.size() / onion_bytes;
-    ++attempt_;
-    std::array<absl::Status, 2> done;
-    std::vector<std::thread> calls;
-    for (uint32_t i = 0; i < 2; ++i) {
-      calls.emplace_back([&, i] {
-        const server::ListPart run = RunOf(i);
-        const BytesView own =
-            BytesView(list).subspan(run.first * onion_bytes, run.count * onion_bytes);
-        done[i] = links_[i]->Offline(header, {i, attempt_, run}, std::make_unique<ViewSource>(own));
-      });
-    }
-    for (std::thread& call : calls) call.join();
-    return done[0].ok() ? done[1] : done[0];
-  }
-  absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(
-      const Digest& round_id, const server::Mine&, server::QueriesOut queries) override {
-    SHOAL_ASSIGN_OR_RETURN(
-        const wire::QueryBatch batch,
-        wire::DecodeQueryBatch(std::get<Bytes>(queries), static_cast<uint32_t>(records_)));
-    ++attempt_;
-    std::array<absl::StatusOr<Bytes>, 2> answers;
-    std::vector<std::thread> calls;
-    for (uint32_t i = 0; i < 2; ++i) {
-      calls.emplace_back([&, i] {
-        answers[i] = [&]() -> absl::StatusOr<Bytes> {
-          const auto count = static_cast<uint32_t>(RunOf(i).count);
-          const Bytes mine = wire::EncodeQueryBatch(
-              server::CutBatch(batch, {records_, 0, records_}, RunOf(i)), count);
-          SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch cut, wire::DecodeQueryBatch(mine, count));
-          SHOAL_ASSIGN_OR_RETURN(
-              const auto source,
-              links_[i]->Online(round_id, {i, attempt_, RunOf(i)},
-                                std::make_shared<const wire::QueryBatch>(std::move(cut))));
-          return ReadAll(*source);
-        }();
-      });
-    }
-    for (std::thread& call : calls) call.join();
-    Bytes joined;
-    for (const auto& part : answers) {
-      SHOAL_RETURN_IF_ERROR(part.status());
-      Append(joined, *part);
-    }
-    return std::make_unique<server::OnePart>(std::make_unique<BytesSource>(std::move(joined)));
-  }
-  absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override {
-    return links_[0]->Reports(round_id);
-  }
-  absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override {
-    return links_[0]->Live(live);
-  }
-
- private:
-  server::ListPart RunOf(uint32_t machine) const {
-    const uint64_t third = records_ / 3;
-    return machine == 0 ? server::ListPart{records_, 0, third}
-                        : server::ListPart{records_, third, records_ - third};
-  }
-
-  const std::array<PeerLink*, 2> links_;
-  uint64_t records_ = 0, attempt_ = 0;
-};
-
-TEST_F(PeerTest, AWholeRoundRunsFromAPartyOfTwoMachines) {
-  senders_ = 2;
-  Start();
-  const auto answer_bytes = [this](const Digest& id) {
-    return deployment_.party(1).AnswerBytes(id);
-  };
-  PeerLink head = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools_, nullptr, 2);
-  PeerLink other = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools_, nullptr, 2);
-  TwoMachines link(&head, &other);
   server::ChainNode chain(&deployment_.party(1), &link);
   RunARound(chain);
 }
@@ -860,10 +764,9 @@ class TermPeerTest : public PeerTest {
             .term_limit = limit};
   }
   PeerLink MakeTermLink() {
-    return LinkTo(Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1,
-                  /*spools=*/nullptr, [this](const Digest& id) {
-                    return deployment_.terms(1).AnswerBytesFromNext(id);
-                  });
+    return LinkTo(
+        Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1,
+        [this](const Digest& id) { return deployment_.terms(1).AnswerBytesFromNext(id); });
   }
   // Runs a round, and has all parties take the next epoch.
   void Enrol() {
@@ -925,7 +828,7 @@ TEST_F(TermPeerTest, ARefreshEndsWithItsTermAndTakesNoMoreThanItAskedFor) {
   };
   wire::SignedRefreshHeader refresh;
   refresh.mutable_header()->set_round_id(ToString(id()));
-  PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 1000s, 0, nullptr, bytes);
+  PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 1000s, 0, bytes);
   auto call = std::async(std::launch::async, [&] { return link.Refresh(refresh).status(); });
   called.get_future().wait();
   lives = false;
@@ -946,10 +849,10 @@ TEST_F(TermPeerTest, ARefreshEndsWithItsTermAndTakesNoMoreThanItAskedFor) {
                            reply(wire::MakeFrame(request.type, response, Bytes(2 * 112 + 1)));
                          }));
   party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
-  PeerLink greedy = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr, bytes);
+  PeerLink greedy = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, bytes);
   EXPECT_THAT(greedy.Refresh(refresh), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
-  PeerLink wide = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr,
-                         [](const Digest&) { return 225; });
+  PeerLink wide =
+      LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, [](const Digest&) { return 225; });
   SHOAL_EXPECT_OK(wide.Refresh(refresh));
   for (const size_t size : {63, 9 * 32}) {
     tags.resize(size);
