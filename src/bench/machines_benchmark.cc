@@ -46,7 +46,6 @@
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/content_mac.h"
-#include "src/parallel/task_group.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
@@ -421,6 +420,13 @@ void AskRows(const Sizes& sizes, const Party& back, Party& front) {
   }
 }
 
+// Takes a list, as the connections are those of the online stage, and keeps nothing.
+class DroppedList final : public shoald::PartStages::OnionSink {
+ public:
+  absl::Status Take(BytesView) override { return absl::OkStatus(); }
+  absl::Status Wait() override { return absl::OkStatus(); }
+};
+
 // Party 2's machines, each with a port.
 class Backends {
  public:
@@ -438,29 +444,6 @@ class Backends {
                                       .handshake_timeout = std::chrono::hours(1),
                                       .header_timeout = std::chrono::hours(1),
                                       .progress_timeout = std::chrono::hours(1)};
-      if (machines == 1) {
-        // As PeerService serves a party of one machine.
-        auto server =
-            net::Server::Start(std::move(options), [this](wire::Frame request, net::Reply reply) {
-              if (request.type == wire::FrameType::kOffline) {
-                reply(wire::MakeFrame(request.type, wire::OfflineResponse()));
-                return;
-              }
-              auto queries = std::make_shared<Bytes>(std::move(request.bulk));
-              auto shared = std::make_shared<net::Reply>(std::move(reply));
-              calls_.Spawn([this, queries, shared] {
-                auto batch = wire::DecodeQueryBatch(*queries, static_cast<uint32_t>(positions_));
-                SHOAL_CHECK(batch.ok());
-                auto answers = answer_(0, {positions_, 0, positions_}, *queries, *std::move(batch));
-                SHOAL_CHECK(answers.ok());
-                (*shared)(wire::MakeFrame(wire::FrameType::kOnline, wire::OnlineResponse()),
-                          *std::move(answers));
-              });
-            });
-        SHOAL_CHECK(server.ok());
-        servers_.push_back(*std::move(server));
-        continue;
-      }
       stages_.push_back(std::make_unique<shoald::PartStages>(shoald::PartStages::Options{
           .rank = rank,
           .count = machines,
@@ -469,18 +452,21 @@ class Backends {
           .spools = &spools_,
           .most_records = [this] { return positions_; },
           .open = [](const Digest&) { return absl::OkStatus(); },
-          // Only takes the list, as its connections are those of the online stage.
-          .offline = [](const wire::SignedHeader&, const ListPart&,
-                        uint64_t) -> absl::StatusOr<shoald::PartStages::RunOffline> {
-            return [](ByteSource& onions) { return ReadAll(onions).status(); };
-          },
+          .offline = [](const wire::SignedHeader&, uint64_t,
+                        const StageTry&) { return std::make_unique<DroppedList>(); },
           .online =
-              [this, rank](const Digest&, const ListPart& slice, uint64_t,
-                           wire::QueryBatch queries) {
-                return answer_(rank, slice, {}, std::move(queries));
+              [this, rank, machines](const Digest&, QueriesIn queries, const StageTry&) {
+                const auto [begin, end] = machines::RunOf(positions_, rank, machines);
+                const ListPart slice = {positions_, begin, end - begin};
+                const auto* const encoded = std::get_if<Bytes>(&queries);
+                if (encoded == nullptr) {
+                  return answer_(rank, slice, {}, std::get<wire::QueryBatch>(std::move(queries)));
+                }
+                auto batch = wire::DecodeQueryBatch(*encoded, static_cast<uint32_t>(positions_));
+                SHOAL_CHECK(batch.ok());
+                return answer_(rank, slice, *encoded, *std::move(batch));
               }}));
-      services_.push_back(
-          std::make_unique<shoald::PeerService>(nullptr, nullptr, stages_.back().get()));
+      services_.push_back(std::make_unique<shoald::PeerService>(stages_.back().get(), nullptr));
       shoald::PeerService* const service = services_.back().get();
       options.sink = [service](const wire::Frame& request, uint64_t bulk_bytes) {
         return service->Sink(request, bulk_bytes);
@@ -523,7 +509,6 @@ class Backends {
   const Answer answer_;
   const net::testing::TestIdentity senders_{1}, identity_{2};
   SpoolPlace spools_{"/tmp", uint64_t{1} << 40};
-  TaskGroup calls_;
   std::vector<std::unique_ptr<shoald::PartStages>> stages_;
   std::vector<std::unique_ptr<shoald::PeerService>> services_;
   std::vector<std::unique_ptr<net::Server>> servers_;
@@ -535,10 +520,9 @@ absl::Status SendList(const wire::SignedHeader& header, shoald::PeerLink& link, 
   const OnlineMaterial& material = machine.material;
   auto onions =
       std::make_unique<BytesSource>(Bytes(material.next_positions * onion::OnionBytes(1)));
-  if (all.count() == 1) return link.Offline(header, std::move(onions));
-  return link.OfflineRun(header,
-                         {all.rank(), 1, {next, material.first_place, material.next_positions}},
-                         std::move(onions));
+  return link.Offline(header,
+                      {all.rank(), 1, {next, material.first_place, material.next_positions}},
+                      std::move(onions));
 }
 
 // The online stage of a machine of party 1.
@@ -558,15 +542,11 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::P
   SHOAL_RETURN_IF_ERROR(CommitQueries(macs[Content::kQueriesOutput], machine.forwarding.queries,
                                       batch.get(), material.layout.places, StoreAt(all), all,
                                       *resources.pool));
-  std::unique_ptr<ByteSource> whole;
-  std::unique_ptr<PartedSource> answers;
-  if (batch != nullptr) {
-    const ListPart run = {next, material.first_place, material.next_positions};
-    SHOAL_ASSIGN_OR_RETURN(answers, link.OnlineRun(round_id, {all.rank(), 1, run}, *batch));
-  } else {
-    SHOAL_ASSIGN_OR_RETURN(whole, link.Online(round_id, std::move(machine.forwarding.queries)));
-    answers = std::make_unique<OnePart>(whole.get());
-  }
+  const ListPart run = {next, material.first_place, material.next_positions};
+  QueriesOut onward = batch;
+  if (batch == nullptr) onward = std::move(machine.forwarding.queries);
+  SHOAL_ASSIGN_OR_RETURN(const auto answers,
+                         link.Online(round_id, {all.rank(), 1, run}, std::move(onward)));
   SHOAL_ASSIGN_OR_RETURN(AnswerIntake intake,
                          AnswerIntake::Begin(context, machine.queries, machine.forwarding,
                                              answers->part_bytes(), resources));
@@ -685,6 +665,7 @@ int MeasureOnline(const Sizes& sizes) {
       links.push_back(std::make_unique<shoald::PeerLink>(
           std::make_unique<shoald::TlsCalls>(to, backends.senders()),
           shoald::PeerLink::Options{.machines = to.machines,
+                                    .senders = static_cast<uint32_t>(sizes.machines),
                                     .answer_bytes = [&](const Digest&) -> absl::StatusOr<uint64_t> {
                                       return sharing::TaggedBytes(answer_bytes);
                                     },

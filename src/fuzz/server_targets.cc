@@ -238,10 +238,12 @@ class ChangingLink final : public server::Link {
     if (!Parsed(bytes, header)) return absl::InvalidArgumentError("no header");
     return header;
   }
-  absl::Status Offline(const wire::SignedHeader&, std::unique_ptr<ByteSource>) override {
+  absl::Status Offline(const wire::SignedHeader&, const server::Mine&,
+                       std::unique_ptr<ByteSource>) override {
     return absl::UnimplementedError("");
   }
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest&, Bytes) override {
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(const Digest&, const server::Mine&,
+                                                               server::QueriesOut) override {
     return absl::UnimplementedError("");
   }
   absl::StatusOr<server::StageReports> Reports(const Digest&) override {
@@ -303,7 +305,7 @@ void AddAnswersOfTheNextParty(std::vector<Target>& targets) {
                      .parse =
                          [online](BytesView input) {
                            server::Party& party = online->open.deployment().party(2);
-                           BytesSource source(ToBytes(input));
+                           server::OnePart source(std::make_unique<BytesSource>(ToBytes(input)));
                            if (!party.Answers(online->open.round().id(), source).ok()) return false;
                            // It takes no others from now on.
                            online->open.Renew();

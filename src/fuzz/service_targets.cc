@@ -108,7 +108,8 @@ struct PeerPort {
     SHOAL_CHECK(extended.ok());
     return *extended;
   }();
-  shoald::PeerService service{&deployment.node(2)};
+  shoald::PartStages stages{shoald::PartsOf(deployment.node(2), 1, &deployment.spools())};
+  shoald::PeerService service{&stages, &deployment.node(2)};
 };
 
 void AddPeerPort(std::vector<Target>& targets) {

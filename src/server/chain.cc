@@ -21,15 +21,6 @@ Asker AskerOf(const Party& party) { return {party.number(), party.roster().size(
 
 }  // namespace
 
-absl::Status Link::OfflineRun(const wire::SignedHeader&, const Mine&, std::unique_ptr<ByteSource>) {
-  return absl::UnimplementedError("this link takes whole lists");
-}
-
-absl::StatusOr<std::unique_ptr<PartedSource>> Link::OnlineRun(const Digest&, const Mine&,
-                                                              const wire::QueryBatch&) {
-  return absl::UnimplementedError("this link takes whole batches");
-}
-
 absl::StatusOr<signature::Signature> Link::ProposeRefresh(const wire::RefreshHeader&) {
   return absl::UnimplementedError("this link knows no refreshes");
 }
@@ -69,107 +60,77 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
   return withdrawn.ok() ? failed : AtParty(*party_, withdrawn);
 }
 
-absl::Status ChainNode::Offline(const wire::SignedHeader& header,
+absl::Status ChainNode::Offline(const wire::SignedHeader& header, const Mine& mine,
                                 std::unique_ptr<ByteSource> onions) {
-  auto list = party_->Offline(header, *onions);
-  onions.reset();
-  return SendList(header, 0, std::move(list));
+  return Offline(header, StageTry{.attempt = mine.attempt}, std::move(onions));
 }
 
 absl::Status ChainNode::Offline(const wire::SignedHeader& header, Submissions submissions,
                                 uint64_t attempt) {
-  auto list = party_->Offline(header, *submissions.list, submissions.onions, attempt);
-  submissions.list.reset();
-  return SendList(header, attempt, std::move(list));
+  return Offline(header, StageTry{.attempt = attempt, .records = submissions.onions},
+                 std::move(submissions.list));
+}
+
+absl::Status ChainNode::Offline(const wire::SignedHeader& header, const StageTry& stage,
+                                std::unique_ptr<ByteSource> list) {
+  auto intake = party_->BeginOffline(header, list->size(), stage);
+  if (!intake.ok()) return AtParty(*party_, intake.status());
+  return Offline(header, *std::move(intake), std::move(list));
 }
 
 absl::Status ChainNode::Offline(const wire::SignedHeader& header,
-                                std::shared_ptr<Party::Intake> intake) {
+                                std::shared_ptr<Party::Intake> intake,
+                                std::unique_ptr<ByteSource> rest) {
   const uint64_t attempt = intake->attempt();
-  return SendList(header, attempt, party_->Offline(std::move(intake)));
-}
-
-absl::Status ChainNode::SendList(const wire::SignedHeader& header, uint64_t attempt,
-                                 absl::StatusOr<std::unique_ptr<ByteSource>> list) {
+  auto list = party_->Offline(std::move(intake), rest.get());
+  rest.reset();
   if (!list.ok()) return AtParty(*party_, list.status());
   if (*list == nullptr) return absl::OkStatus();
-  const Digest id = round::RoundId(header.header());
-  absl::Status sent;
-  if (!party_->has_several_machines()) {
-    if (next_ == nullptr) return absl::OkStatus();
-    sent = next_->Offline(header, *std::move(list));
-  } else {
-    // At the backend nobody's list goes on, but all machines wait for all.
-    sent = party_->SendTogether(id, "list sent", attempt, [&](const Mine& mine) {
-      return next_ == nullptr ? absl::OkStatus()
-                              : next_->OfflineRun(header, mine, *std::move(list));
-    });
-  }
-  // Several machines have erased it together.
-  if (sent.ok() && !party_->has_several_machines()) party_->ListPassedOn(id);
-  return sent;
+  // At the backend nobody's list goes on, but all machines wait for all.
+  return party_->SendTogether(
+      round::RoundId(header.header()), "list sent", attempt, [&](const Mine& mine) {
+        return next_ == nullptr ? absl::OkStatus() : next_->Offline(header, mine, *std::move(list));
+      });
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id, Bytes queries,
-                                                              const StageTry& stage) {
-  if (next_ == nullptr) {
-    auto answers = party_->AnswerQueries(round_id, BytesView(queries), stage);
-    if (!answers.ok()) return AtParty(*party_, answers.status());
-    return answers;
-  }
-  if (party_->has_several_machines()) return TakeAndSend(round_id, stage, BytesView(queries));
-  absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries, stage);
-  Bytes().swap(queries);  // frees memory
-  if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
-                         next_->Online(round_id, *std::move(forwarded)));
-  OnePart whole(later.get());
-  return TakeAnswers(round_id, whole);
+absl::StatusOr<std::unique_ptr<PartedSource>> ChainNode::Online(const Digest& round_id,
+                                                                const Mine& mine,
+                                                                QueriesOut queries) {
+  auto* const encoded = std::get_if<Bytes>(&queries);
+  SHOAL_CHECK(encoded != nullptr);
+  SHOAL_ASSIGN_OR_RETURN(auto answers,
+                         Online(round_id, std::move(*encoded), StageTry{.attempt = mine.attempt}));
+  return std::make_unique<OnePart>(std::move(answers));
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id,
-                                                              wire::QueryBatch queries,
+                                                              QueriesIn queries,
                                                               const StageTry& stage) {
-  SHOAL_CHECK(party_->has_several_machines());
-  if (next_ == nullptr) {
-    auto answers = party_->AnswerQueries(round_id, std::move(queries), stage);
-    if (!answers.ok()) return AtParty(*party_, answers.status());
-    return answers;
-  }
-  return TakeAndSend(round_id, stage, std::move(queries));
+  if (next_ != nullptr) return PassOn(round_id, std::move(queries), stage);
+  auto answers = party_->AnswerQueries(round_id, std::move(queries), stage);
+  if (!answers.ok()) return AtParty(*party_, answers.status());
+  return answers;
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::OnlineOfKept(const Digest& round_id,
                                                                       BytesView queries,
                                                                       uint64_t attempt) {
   SHOAL_CHECK(next_ != nullptr);
-  const StageTry stage = {.attempt = attempt};
-  if (party_->has_several_machines()) return TakeAndSend(round_id, stage, queries);
-  absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries, stage);
-  if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
-                         next_->Online(round_id, *std::move(forwarded)));
-  OnePart whole(later.get());
-  return TakeAnswers(round_id, whole);
+  return PassOn(round_id, queries, StageTry{.attempt = attempt});
 }
 
-absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAndSend(const Digest& round_id,
-                                                                     const StageTry& stage,
-                                                                     Party::QueriesIn queries) {
-  const auto forwarded = party_->QueriesOfSlice(round_id, std::move(queries), stage);
+absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::PassOn(const Digest& round_id,
+                                                                QueriesIn queries,
+                                                                const StageTry& stage) {
+  auto forwarded = party_->Queries(round_id, std::move(queries), stage);
   if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
   absl::StatusOr<std::unique_ptr<PartedSource>> later;
   SHOAL_RETURN_IF_ERROR(
       party_->SendTogether(round_id, "queries sent", stage.attempt, [&](const Mine& mine) {
-        later = next_->OnlineRun(round_id, mine, **forwarded);
+        later = next_->Online(round_id, mine, *std::move(forwarded));
         return later.status();
       }));
-  return TakeAnswers(round_id, **later);
-}
-
-absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::TakeAnswers(const Digest& round_id,
-                                                                     PartedSource& later) {
-  auto answers = party_->Answers(round_id, later);
+  auto answers = party_->Answers(round_id, **later);
   if (!answers.ok()) return AtParty(*party_, answers.status());
   return answers;
 }

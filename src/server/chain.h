@@ -34,19 +34,14 @@ class Link {
   virtual ~Link() = default;
   virtual absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                                      const wire::SignedLiveRounds& live) = 0;
-  virtual absl::Status Offline(const wire::SignedHeader& header,
+  // Sends this machine's run of the list.
+  virtual absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
                                std::unique_ptr<ByteSource> onions) = 0;
-  virtual absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                             Bytes queries) = 0;
-  // The two calls of one of several machines, for its run of the list; `queries` is over the
-  // positions of the run, and there is a part of the answers from each machine that has some of
-  // them. Errors of a machine that answers after another one has may be the source's.
-  // UNIMPLEMENTED if this link is that of a party of one machine.
-  virtual absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
-                                  std::unique_ptr<ByteSource> onions);
-  virtual absl::StatusOr<std::unique_ptr<PartedSource>> OnlineRun(const Digest& round_id,
-                                                                  const Mine& mine,
-                                                                  const wire::QueryBatch& queries);
+  // There is a part of the answers from each machine that has some of the queries. Errors of a
+  // machine that answers after another one has may be the source's.
+  virtual absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id,
+                                                               const Mine& mine,
+                                                               QueriesOut queries) = 0;
   // What the round has cost so far, at the called party and all parties after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
   // Ends what the list says has ended, at the called party and all parties after it. Returns what
@@ -62,10 +57,10 @@ class Link {
       const wire::SignedRefreshHeader& refresh);
 };
 
-// One party and its link to the next (null at the backend). At a party of several machines each has
-// a node, and makes the calls for its own slice, in the same order as the others and with the same
-// `attempt`; the calls return the same error at all of them. Propose, Reports and Live are the
-// head's. Terms are for parties of one machine.
+// One party and its link to the next (null at the backend). Each machine of a party has a node, and
+// makes the calls for its own slice, in the same order as the others and with the same `attempt`;
+// the calls return the same error at all of them. Propose, Reports and Live are the head's. Terms
+// are for parties of one machine. As a link it is one between two parties of one machine.
 class ChainNode final : public Link {
  public:
   // Both must outlive the node.
@@ -76,23 +71,18 @@ class ChainNode final : public Link {
   // its draft. Parties after it may have signed, and erase the round with the next list.
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                              const wire::SignedLiveRounds& live) override;
-  absl::Status Offline(const wire::SignedHeader& header,
+  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
                        std::unique_ptr<ByteSource> onions) override;
+  absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id, const Mine& mine,
+                                                       QueriesOut queries) override;
+  // This machine's slice of a list, of which the intake gets what is in `rest` (Party::Offline).
+  absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake,
+                       std::unique_ptr<ByteSource> rest = nullptr);
   // The same at party 1, for its clients' submissions.
   absl::Status Offline(const wire::SignedHeader& header, Submissions submissions,
                        uint64_t attempt = 0);
-  // The same for a list that arrived piece by piece (Party::BeginOffline).
-  absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake);
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     Bytes queries) override {
-    return Online(round_id, std::move(queries), {});
-  }
-  // The same in a certain try.
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id, Bytes queries,
-                                                     const StageTry& stage);
-  // The same at one of several machines, for a batch that came in parts.
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     wire::QueryBatch queries,
+  // This machine's slice of the queries.
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id, QueriesIn queries,
                                                      const StageTry& stage);
   // The same at party 1, for queries that the caller keeps, in case they have to be sent again.
   absl::StatusOr<std::unique_ptr<AnswerSource>> OnlineOfKept(const Digest& round_id,
@@ -117,13 +107,10 @@ class ChainNode final : public Link {
   // Ends what the list says has ended, rounds and terms. Errors: those of Party::TakeLive.
   absl::StatusOr<std::vector<RoundCounter>> TakeLive(const wire::SignedLiveRounds& live);
   absl::StatusOr<Terms*> KeptTerms() const;
-  absl::Status SendList(const wire::SignedHeader& header, uint64_t attempt,
-                        absl::StatusOr<std::unique_ptr<ByteSource>> list);
-  absl::StatusOr<std::unique_ptr<AnswerSource>> TakeAndSend(const Digest& round_id,
-                                                            const StageTry& stage,
-                                                            Party::QueriesIn queries);
-  absl::StatusOr<std::unique_ptr<AnswerSource>> TakeAnswers(const Digest& round_id,
-                                                            PartedSource& later);
+  absl::Status Offline(const wire::SignedHeader& header, const StageTry& stage,
+                       std::unique_ptr<ByteSource> list);
+  absl::StatusOr<std::unique_ptr<AnswerSource>> PassOn(const Digest& round_id, QueriesIn queries,
+                                                       const StageTry& stage);
 
   Party* const party_;
   Link* const next_;

@@ -498,7 +498,7 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
     SHOAL_ASSIGN_OR_RETURN(
         material.forward_memory,
         ForwardMemory::MakeReady(material.next_positions, *material.arena, *resources.pool,
-                                 /*message=*/resources.machines->count() == 1));
+                                 /*message=*/!context.sends_batch(resources)));
   }
 
   static_assert(OnlineMaterial::kDead == shuffle::Scatter::kNowhere);

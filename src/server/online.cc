@@ -172,8 +172,8 @@ class ReturnedAnswers final : public MaskedAnswers<AnswerSource> {
 };
 
 // The message of one machine, and the way back for its answers.
-absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBatch& queries,
-                                   const Resources& resources) {
+absl::StatusOr<Forwarding> Forward(const RoundContext& context, OnlineMaterial& material,
+                                   const wire::QueryBatch& queries, const Resources& resources) {
   SHOAL_RETURN_IF_ERROR(CheckPositions(material, queries));
   ThreadPool& pool = *resources.pool;
   const size_t count = queries.positions.size();
@@ -226,12 +226,10 @@ absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBa
   std::partial_sum(start.begin(), start.end(), start.begin());
   out.count = start[blocks];
   const std::span<uint32_t> place = out.memory.place();
-  // The slice of one of several machines is cut for the next party's, and digested with the others:
-  // both need a batch.
   using Form = wire::QueryBatchWriter::Form;
-  const bool several = resources.machines->count() > 1;
+  const bool batch = context.sends_batch(resources);
   wire::QueryBatchWriter writer(static_cast<uint32_t>(out.count), material.next_positions,
-                                several ? Form::kBatch : Form::kMessage,
+                                batch ? Form::kBatch : Form::kMessage,
                                 std::exchange(out.memory.message(), {}));
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
     for (size_t b = begin; b < end; ++b) {
@@ -246,7 +244,7 @@ absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBa
       }
     }
   });
-  if (several) {
+  if (batch) {
     out.batch = std::make_shared<const wire::QueryBatch>(std::move(writer).TakeBatch());
   } else {
     out.queries = std::move(writer).Take();
@@ -261,7 +259,7 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMat
                                           const wire::QueryBatch& queries,
                                           const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
-  absl::StatusOr<Forwarding> out = Forward(material, queries, resources);
+  absl::StatusOr<Forwarding> out = Forward(context, material, queries, resources);
   if (!out.ok()) resources.machines->GiveUp();
   return out;
 }

@@ -46,10 +46,10 @@ struct AnswerTable {
 
 // Queries for the next party, and the way back for their answers.
 struct Forwarding {
-  // The message to the next party (wire/query_batch.h); empty at one of several machines.
+  // The message to the next party (wire/query_batch.h); empty if there is a batch.
   Bytes queries;
-  // At one of several machines: its slice of the message as a batch, over the places that it owns.
-  // Null at a party of one.
+  // Where this party or the next one has several machines: this one's slice of the message as a
+  // batch, over the places that it owns (RoundContext::sends_batch). Null otherwise.
   std::shared_ptr<const wire::QueryBatch> batch;
   uint64_t count = 0;  // queries in the message or batch
   // The answer to the a-th query of the message belongs to place memory.place()[a]

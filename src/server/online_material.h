@@ -48,8 +48,8 @@ struct OnlineMaterial {
   uint32_t next_positions = 0;  // N_(j+1), or this machine's part of them; 0 at the backend
   uint32_t first_position = 0;  // of this machine, among all machines' positions
   uint32_t first_place = 0;     // of those that this machine owns
-  PartyLayout layout;           // not looked at by a party of one machine
-  PageBuffer seeds;             // seed_j of position i at 32 * i; zeros if dead
+  PartyLayout layout;
+  PageBuffer seeds;  // seed_j of position i at 32 * i; zeros if dead
 
   // Expanded from the seeds ahead of time (MakeReady in offline.h): the share of every position,
   // and its pad if there was memory for all pads.

@@ -70,7 +70,7 @@ class ListReader final : public ByteSource {
 Resources OpenRound::resources() const {
   Resources out = services.resources;
   out.ended = &ended;
-  if (machines != nullptr) out.machines = machines.get();
+  out.machines = machines.get();
   return out;
 }
 
@@ -185,7 +185,7 @@ class OpenRound::OutgoingAnswers final : public AnswerSource {
 absl::Status OpenRound::StartOutput(Outgoing& output) {
   SHOAL_RETURN_IF_ERROR(output.Start());
   if (output.size() == 0) return OutputIsRead(output.report());
-  if (machines == nullptr) return absl::OkStatus();
+  if (alone()) return absl::OkStatus();  // nobody waits for what its reader leaves
   output.ReadToTheEnd();
   onward = &output;
   reading = true;
@@ -235,7 +235,6 @@ absl::Status OpenRound::MakeNoise(const RoundKeys& round_keys) {
 
 absl::Status OpenRound::ComeTogether(absl::string_view what, const StageTry& present,
                                      std::optional<uint64_t> records, absl::Status& agreed) {
-  if (machines == nullptr) return absl::OkStatus();
   FinishOutput();
   const auto later = [] { return absl::AbortedError("a later try of this stage has begun"); };
   for (;;) {
@@ -244,7 +243,9 @@ absl::Status OpenRound::ComeTogether(absl::string_view what, const StageTry& pre
       return absl::OkStatus();
     }
     attempt = present.attempt;
-    const std::array<uint64_t, 2> mine = {present.attempt, present.records};
+    // At party 1 each has its own clients' records.
+    const uint64_t told = services.is_frontend() ? 0 : present.records.value_or(0);
+    const std::array<uint64_t, 2> mine = {present.attempt, told};
     SHOAL_ASSIGN_OR_RETURN(const auto all, GatherNumbers(*machines, what, mine));
     bool same = true;
     for (const auto& numbers : all) {
@@ -267,7 +268,6 @@ absl::Status OpenRound::ComeTogether(absl::string_view what, const StageTry& pre
 }
 
 absl::Status OpenRound::Total(wire::StageReport& report) {
-  if (machines == nullptr) return absl::OkStatus();
   constexpr double kMicro = 1e6;
   const std::array<uint64_t, 7> mine = {static_cast<uint64_t>(report.seconds() * kMicro),
                                         static_cast<uint64_t>(report.cpu_seconds() * kMicro),
@@ -294,6 +294,7 @@ absl::Status OpenRound::Total(wire::StageReport& report) {
 }
 
 absl::StatusOr<std::vector<Said>> OpenRound::Say(absl::string_view what, const Said& mine) {
+  if (alone()) return std::vector<Said>{mine};
   SHOAL_ASSIGN_OR_RETURN(const auto all, machines->Gather(what, EncodeSaid(mine), kMostSaidBytes));
   std::vector<Said> said(all.size());
   for (uint32_t of = 0; of < all.size(); ++of) {
@@ -304,19 +305,21 @@ absl::StatusOr<std::vector<Said>> OpenRound::Say(absl::string_view what, const S
 
 absl::Status OpenRound::SendTogether(absl::string_view what, uint64_t of_try,
                                      const std::function<absl::Status(const Mine& mine)>& send) {
-  SHOAL_CHECK(machines != nullptr);
   std::atomic<bool> given_up = false;
-  Mine mine{.rank = services.rank, .attempt = of_try, .run = {}, .given_up = [&] {
-              return given_up.load();
-            }};
+  const uint32_t rank = machines->rank();
+  Mine mine{
+      .rank = rank, .attempt = of_try, .run = {}, .given_up = [&] { return given_up.load(); }};
   {
     const MutexLock lock(gate);
     if (material == nullptr) return absl::NotFoundError("round ended");
     const std::vector<uint64_t>& places = material->layout.places;
-    if (!places.empty()) {  // not at the backend
-      const uint64_t first = places[services.rank];
-      mine.run = {places.back(), first, places[services.rank + 1] - first};
-    }
+    // Not at the backend.
+    if (!places.empty()) mine.run = {places.back(), places[rank], places[rank + 1] - places[rank]};
+  }
+  if (alone()) {
+    absl::Status sent = send(mine);
+    if (sent.ok()) ListPassedOn();
+    return sent;
   }
   struct {
     Mutex mutex;
@@ -347,6 +350,13 @@ absl::Status OpenRound::SendTogether(absl::string_view what, uint64_t of_try,
   return result;
 }
 
+void OpenRound::ListPassedOn() {
+  const Working working(*this);
+  auto* const ready = std::get_if<Ready>(&held);
+  // A repeat that hands the list out once more passes it on itself.
+  if (ready != nullptr && ready->reader.expired()) ready->list.reset();
+}
+
 bool OpenRound::AgreeOnSent(absl::string_view what, const Said& now, std::atomic<bool>& given_up,
                             absl::Status& result) {
   const Working working(*this);
@@ -370,32 +380,31 @@ bool OpenRound::AgreeOnSent(absl::string_view what, const Said& now, std::atomic
   return true;
 }
 
-absl::StatusOr<std::vector<PartyContent::Part>> OpenRound::PartsOfList(
-    uint64_t bytes, std::optional<uint64_t> count, const StageTry& present,
-    uint64_t most_bytes) const {
-  const uint32_t mine = services.rank;
-  if (services.machines == 1 || count.has_value()) {
+absl::StatusOr<std::vector<PartyContent::Part>> OpenRound::PartsOfList(uint64_t bytes,
+                                                                       const StageTry& present,
+                                                                       uint64_t most_bytes) const {
+  const uint32_t mine = machines->rank(), count = machines->count();
+  if (alone() || services.is_frontend()) {
     return std::vector<PartyContent::Part>{{.machine = mine, .bytes = bytes}};
   }
   // The slices of all follow from the length of the list.
+  const uint64_t records = present.records.value_or(0);
   const size_t onion_bytes = OnionBytesFor(services.parties, services.party.value());
-  if (present.records > most_bytes / onion_bytes) {
+  if (records > most_bytes / onion_bytes) {
     return absl::InvalidArgumentError("offline list: longer than the header allows");
   }
   std::vector<PartyContent::Part> parts;
-  for (uint32_t of = 0; of < services.machines; ++of) {
-    const uint64_t size = machines::RunOf(present.records, of, services.machines).size();
-    parts.push_back({of, size * onion_bytes});
+  for (uint32_t of = 0; of < count; ++of) {
+    parts.push_back({of, machines::RunOf(records, of, count).size() * onion_bytes});
   }
   if (parts[mine].bytes != bytes) {
     return absl::InvalidArgumentError(absl::StrCat("offline list: ", bytes, " bytes are not slice ",
-                                                   mine, " of ", present.records, " records"));
+                                                   mine, " of ", records, " records"));
   }
   return parts;
 }
 
 absl::StatusOr<std::shared_ptr<ListIntake>> OpenRound::BeginList(uint64_t bytes,
-                                                                 std::optional<uint64_t> count,
                                                                  const StageTry& present,
                                                                  uint64_t most_bytes) {
   // The connection of a list that is still on its way in has broken, or will: the caller sends one
@@ -407,11 +416,11 @@ absl::StatusOr<std::shared_ptr<ListIntake>> OpenRound::BeginList(uint64_t bytes,
   }
   if (before != nullptr) before->TakeWork();
   SHOAL_ASSIGN_OR_RETURN(std::vector<PartyContent::Part> parts,
-                         PartsOfList(bytes, count, present, most_bytes));
+                         PartsOfList(bytes, present, most_bytes));
   const Resources with = resources();
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
   auto list = std::make_unique<ListWork>(round_keys, bytes, std::move(parts), *with.machines);
-  if (services.machines > 1 && count.has_value()) {
+  if (services.is_frontend() && !alone()) {
     // Submissions have any length.
     const Working working(*this);
     FinishOutput();
@@ -427,11 +436,11 @@ absl::StatusOr<std::shared_ptr<ListIntake>> OpenRound::BeginList(uint64_t bytes,
           "another offline list was taken before; a round has one for ever");
     }
     if (secrets != nullptr) {
-      SHOAL_ASSIGN_OR_RETURN(
-          list->onions,
-          count.has_value()
-              ? OnionIntake::BeginSubmissions(keys->context, *secrets, bytes, *count, with)
-              : OnionIntake::Begin(keys->context, *secrets, bytes, with));
+      SHOAL_ASSIGN_OR_RETURN(list->onions,
+                             services.is_frontend()
+                                 ? OnionIntake::BeginSubmissions(keys->context, *secrets, bytes,
+                                                                 present.records.value_or(0), with)
+                                 : OnionIntake::Begin(keys->context, *secrets, bytes, with));
     }
     begun_now = std::make_shared<ListIntake>(shared_from_this(), present, std::move(list));
     before = std::exchange(intake, begun_now).lock();
@@ -523,9 +532,8 @@ absl::Status OpenRound::TakeOnions(const RoundKeys& round_keys, ListWork& list) 
 }
 
 absl::Status OpenRound::ComeToQueries(const StageTry& present) {
-  if (machines == nullptr) return absl::OkStatus();
   std::optional<uint64_t> records;
-  if (services.party.value() > 1) {
+  if (!services.is_frontend() && present.records.has_value()) {
     const MutexLock lock(gate);
     if (material != nullptr) records = material->layout.positions.back();
   }
@@ -534,25 +542,16 @@ absl::Status OpenRound::ComeToQueries(const StageTry& present) {
   return together.ok() ? agreed : services.break_off(*this, together);
 }
 
-absl::Status OpenRound::BecomeQueried(QueriesIn in, const StageTry& present) {
+absl::StatusOr<QueriesOut> OpenRound::Queries(QueriesIn queries, const StageTry& present) {
+  SHOAL_RETURN_IF_ERROR(Annotate(CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
+  const Working working(*this);
   SHOAL_RETURN_IF_ERROR(ComeToQueries(present));
-  const absl::Status taken = TakeOn(std::move(in));
-  return taken.ok() ? taken : services.break_off(*this, taken);
-}
-
-absl::StatusOr<Bytes> OpenRound::Queries(BytesView encoded, const StageTry& present) {
-  SHOAL_RETURN_IF_ERROR(Annotate(CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
-  const Working working(*this);
-  SHOAL_RETURN_IF_ERROR(BecomeQueried(encoded, present));
-  return std::get<Queried>(held).forwarded;
-}
-
-absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> OpenRound::QueriesOfSlice(
-    QueriesIn queries, const StageTry& present) {
-  SHOAL_RETURN_IF_ERROR(Annotate(CheckListTaken(PartyStage::kQueried), kQueriesTooEarly));
-  const Working working(*this);
-  SHOAL_RETURN_IF_ERROR(BecomeQueried(std::move(queries), present));
-  return std::get<Queried>(held).forwarding->batch;
+  if (const absl::Status taken = TakeOn(std::move(queries)); !taken.ok()) {
+    return services.break_off(*this, taken);
+  }
+  const Forwarding& forwarding = *std::get<Queried>(held).forwarding;
+  if (forwarding.batch != nullptr) return QueriesOut(forwarding.batch);
+  return QueriesOut(forwarding.queries);
 }
 
 AnswerKeysPointer OpenRound::KeysOfAnswers(const KeysPointer& round_keys,
@@ -575,9 +574,7 @@ absl::Status OpenRound::TakeOn(QueriesIn in) {
   const std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
   SHOAL_ASSIGN_OR_RETURN(Forwarding forwarding,
                          ForwardQueries(round_keys->context, *known, *taken.queries, with));
-  // The way back needs only the queries' places.
-  Bytes out = std::move(forwarding.queries);
-  SHOAL_RETURN_IF_ERROR(CommitQueries(round_keys->Mac(Content::kQueriesOutput), out,
+  SHOAL_RETURN_IF_ERROR(CommitQueries(round_keys->Mac(Content::kQueriesOutput), forwarding.queries,
                                       forwarding.batch.get(), known->layout.places,
                                       Store(Content::kQueriesOutput), *with.machines, *with.pool));
   wire::StageReport report = ReportOf(services.party, "online");
@@ -586,14 +583,14 @@ absl::Status OpenRound::TakeOn(QueriesIn in) {
   report.set_positions_out(forwarding.count);
   report.set_noise_queries(known->noise.size());
   report.set_bytes_out(forwarding.batch == nullptr
-                           ? out.size()
+                           ? forwarding.queries.size()
                            : wire::EncodedBytes(*forwarding.batch, known->next_positions));
   // What the queries were made of. The memory is enough for the second copy of what goes out.
   SecretVector<NoiseQuery>().swap(known->noise);
   known->shares = {};
-  SHOAL_RETURN_IF_ERROR(Become(PartyStage::kQueried,
-                               Queried{KeysOfAnswers(round_keys, known, *std::move(taken.queries)),
-                                       std::move(forwarding), std::move(out)}));
+  SHOAL_RETURN_IF_ERROR(Become(
+      PartyStage::kQueried,
+      Queried{KeysOfAnswers(round_keys, known, *std::move(taken.queries)), std::move(forwarding)}));
   timer.AddTo(report);
   SHOAL_RETURN_IF_ERROR(Total(report));
   Report(std::move(report));
@@ -619,8 +616,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenRound::AnswersTo(QueriesIn in) {
     SHOAL_RETURN_IF_ERROR(
         Become(PartyStage::kQueried,
                Queried{KeysOfAnswers(round_keys, std::move(known), *std::move(taken.queries)),
-                       std::nullopt,
-                       {}}));
+                       std::nullopt}));
   }
   const auto& queried = std::get<Queried>(held);
   SHOAL_RETURN_IF_ERROR(KeepTerm(*round_keys));
@@ -710,15 +706,12 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> OpenRound::AnswersOf(PartedSource&
   SHOAL_RETURN_IF_ERROR(BeginAnswers(answers.part_bytes(), coming));
   absl::Status broke_off;
   SHOAL_RETURN_IF_ERROR(TakeAnswers(answers, coming, broke_off));
-  if (machines == nullptr) SHOAL_RETURN_IF_ERROR(broke_off);
   const Working working(*this);
-  if (machines != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(const auto said, Say("answers came", Said(broke_off)));
-    for (const Said& each : said) {
-      if (agreed.ok() && each.has_value()) agreed = *each;
-    }
-    SHOAL_RETURN_IF_ERROR(agreed);
+  SHOAL_ASSIGN_OR_RETURN(const auto said, Say("answers came", Said(broke_off)));
+  for (const Said& each : said) {
+    if (agreed.ok() && each.has_value()) agreed = *each;
   }
+  SHOAL_RETURN_IF_ERROR(agreed);
   return PassAnswersOn(coming);
 }
 
@@ -756,14 +749,14 @@ absl::StatusOr<OpenRound::Taken> OpenRound::TakeQueries(QueriesIn in, const Roun
   Taken taken;
   BytesView encoded;
   if (auto* const batch = std::get_if<wire::QueryBatch>(&in)) {
-    SHOAL_CHECK(with.machines->count() > 1);
     if (!batch->positions.empty() && batch->positions.back() >= known.positions) {
       return absl::InvalidArgumentError("a batch over more positions than the list has");
     }
     taken = {std::move(*batch), 0};
     taken.bytes = wire::EncodedBytes(*taken.queries, known.positions);
   } else {
-    encoded = std::get<BytesView>(in);
+    const auto* const owned = std::get_if<Bytes>(&in);
+    encoded = owned != nullptr ? BytesView(*owned) : std::get<BytesView>(in);
     taken.bytes = encoded.size();
     if (ready != nullptr) {
       SHOAL_ASSIGN_OR_RETURN(taken.queries, wire::DecodeQueryBatch(encoded, known.positions));

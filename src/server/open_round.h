@@ -43,13 +43,17 @@
 
 namespace shoal::server {
 
+// The machines of a party of one, for all rounds of a process.
+inline std::shared_ptr<machines::Machines> Alone() {
+  return {std::shared_ptr<void>(), &machines::Machines::Alone()};
+}
+
 // What all rounds of a party work with. Constant.
 struct RoundServices {
   PartyNumber party;
   uint32_t parties;
-  uint32_t rank, machines;  // this machine among those of the party
-  Journal* journal;         // null at a machine that is not the head
-  Terms* terms;             // may be null
+  Journal* journal;  // null at a machine that is not the head
+  Terms* terms;      // may be null
   Resources resources;
   // Party::Options has them.
   std::function<void(RoundCounter round, uint64_t opened, uint64_t onions)> progress;
@@ -59,6 +63,7 @@ struct RoundServices {
   // that error.
   std::function<absl::Status(OpenRound& open, const absl::Status& why)> break_off;
 
+  bool is_frontend() const { return party.value() == 1; }
   bool is_backend() const { return party.value() == parties; }
 };
 
@@ -109,10 +114,7 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
     // The material without shares and noise, but at the backend. What answers are handed out from:
     // nothing else holds it but a call that makes a piece of them.
     AnswerKeysPointer keys;
-    std::optional<Forwarding> forwarding;  // none at the backend
-    // The message for the next party, in case the queries come again. Empty at the backend and at
-    // one of several machines, where `forwarding` has the batch.
-    Bytes forwarded;
+    std::optional<Forwarding> forwarding;  // none at the backend; with what went on, for a repeat
     std::optional<AnswerIntake> intake = std::nullopt;  // while answers come in
   };
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
@@ -128,20 +130,16 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
 
   // --- what a party does with its rounds; Party has the same calls, and says with which errors
 
-  // A list of `most_bytes` at most. With `onions`, of submissions with so many of them.
-  absl::StatusOr<std::shared_ptr<ListIntake>> BeginList(uint64_t bytes,
-                                                        std::optional<uint64_t> onions,
-                                                        const StageTry& stage, uint64_t most_bytes)
+  // A list of `most_bytes` at most.
+  absl::StatusOr<std::shared_ptr<ListIntake>> BeginList(uint64_t bytes, const StageTry& stage,
+                                                        uint64_t most_bytes)
       ABSL_LOCKS_EXCLUDED(work, gate);
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(ListIntake& list)
       ABSL_LOCKS_EXCLUDED(work, gate);
   absl::Status SendTogether(absl::string_view what, uint64_t of_try,
                             const std::function<absl::Status(const Mine& mine)>& send)
       ABSL_LOCKS_EXCLUDED(work, gate);
-  absl::StatusOr<Bytes> Queries(BytesView encoded, const StageTry& stage)
-      ABSL_LOCKS_EXCLUDED(work, gate);
-  absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> QueriesOfSlice(QueriesIn queries,
-                                                                         const StageTry& stage)
+  absl::StatusOr<QueriesOut> Queries(QueriesIn queries, const StageTry& stage)
       ABSL_LOCKS_EXCLUDED(work, gate);
   absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(PartedSource& answers)
       ABSL_LOCKS_EXCLUDED(work, gate);
@@ -172,10 +170,12 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
   const std::shared_ptr<const TableEpoch> table;
   const uint64_t drafted_s;  // on the steady clock
 
-  // Of a signed round of several machines; null otherwise. Used by the call that works on the
+  // Of a signed round: its id, and the machines of the party. Used by the call that works on the
   // round, but for GiveUp.
   Digest id = {};
-  std::shared_ptr<machines::Machines> machines;
+  std::shared_ptr<machines::Machines> machines = Alone();
+  // Nobody waits for this machine: what comes to it, and what it sends, is the whole.
+  bool alone() const { return machines->count() == 1; }
 
   // Held by the call that works on the round, for a whole stage: making noise takes minutes. Never
   // taken on an I/O thread or under `gate`. Locked by Working alone.
@@ -280,7 +280,7 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
     keys.reset();
     secrets.reset();
     material.reset();
-    if (machines != nullptr) machines->GiveUp();
+    machines->GiveUp();
     return intake.lock();
   }
 
@@ -307,16 +307,22 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
   // Null without a journal: then the head stores it.
   StoreDigest Store(Content content) const;
 
-  // At several machines: waits until all have come to one try of a stage. A machine that is at an
-  // earlier one is told so by this call, and comes again; those at the latest one wait for it.
-  // Errors that are the same at all machines go to `agreed`; others are returned.
+  // Waits until all machines have come to one try of a stage. A machine that is at an earlier one
+  // is told so by this call, and comes again; those at the latest one wait for it. `records`: how
+  // long the list must be, if that is known. Errors that are the same at all machines go to
+  // `agreed`; others are returned.
   absl::Status ComeTogether(absl::string_view what, const StageTry& present,
                             std::optional<uint64_t> records, absl::Status& agreed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
 
-  // What all machines say of their parts of a call, by rank.
+  // What all machines say of their parts of a call, by rank. A machine that is alone says all of an
+  // error.
   absl::StatusOr<std::vector<Said>> Say(absl::string_view what, const Said& mine)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work);
+
+  // The next party has all of a list, and nobody hands it out any more: erases it, so that queries
+  // need not wait for that.
+  void ListPassedOn() ABSL_LOCKS_EXCLUDED(work, gate);
 
   // Of SendTogether: tells the others how this machine's call has ended, if it has. Whether those
   // of all have. `result`: the first error by rank of those that were told first, the same at all
@@ -337,17 +343,13 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
 
   // What each machine has of a list of `bytes` bytes here.
   absl::StatusOr<std::vector<PartyContent::Part>> PartsOfList(uint64_t bytes,
-                                                              std::optional<uint64_t> onions,
                                                               const StageTry& present,
                                                               uint64_t most_bytes) const;
 
   // The stages at this machine, once all have come to them.
   absl::StatusOr<std::unique_ptr<ByteSource>> OfflineOf(ListIntake& list_in)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
-  // Afterwards the round holds the queries for the next party. BecomeQueried waits until all
-  // machines have their batches, and ends the round if TakeOn has failed.
-  absl::Status BecomeQueried(QueriesIn in, const StageTry& present)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+  // Afterwards the round holds the queries for the next party.
   absl::Status TakeOn(QueriesIn in) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswersTo(QueriesIn in)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,16 +38,17 @@ class PartedSource {
 // Reads the whole string.
 absl::StatusOr<Bytes> ReadAll(PartedSource& source);
 
-// A string that comes in one part. Does not own `whole`.
+// A string that comes in one part.
 class OnePart final : public PartedSource {
  public:
-  explicit OnePart(ByteSource* whole) : whole_(whole), bytes_(whole->size()) {}
+  explicit OnePart(std::unique_ptr<ByteSource> whole)
+      : whole_(std::move(whole)), bytes_(whole_->size()) {}
   uint64_t size() const override { return bytes_; }
   std::span<const uint64_t> part_bytes() const override { return {&bytes_, 1}; }
   absl::StatusOr<Piece> NextOfAny() override;
 
  private:
-  ByteSource* const whole_;
+  const std::unique_ptr<ByteSource> whole_;
   const uint64_t bytes_;
   uint64_t given_ = 0;
 };

@@ -318,8 +318,7 @@ TEST_F(PartsAsTheyComeTest, APartThatBreaksOffEndsTheString) {
 
 TEST(OnePartTest, IsReadInOrder) {
   const Bytes all = Numbers(1000);
-  BytesSource whole(all);
-  OnePart source(&whole);
+  OnePart source(std::make_unique<BytesSource>(all));
   EXPECT_EQ(source.size(), 1000u);
   EXPECT_EQ(source.part_bytes().size(), 1u);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes got, ReadAll(source));

@@ -37,6 +37,15 @@ absl::Status CommitTable(const TableEpoch& table, Journal* journal) {
                               table.facts.manifest_digest);
 }
 
+Party::Options WithMachines(Party::Options options) {
+  if (options.machines.count > 1) return options;
+  options.machines.join = [](uint32_t,
+                             const Digest&) -> absl::StatusOr<std::shared_ptr<machines::Machines>> {
+    return Alone();
+  };
+  return options;
+}
+
 }  // namespace
 
 absl::Status Party::CheckOptions(const Options& options) {
@@ -86,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Party>> Party::CreateOther(Options options, Rando
 Party::Party(Options options, std::shared_ptr<const TableEpoch> table,
              const signature::SecretKey* key, Journal* journal, RandomSource* random,
              const Clock* clock, Resources resources)
-    : options_(std::move(options)),
+    : options_(WithMachines(std::move(options))),
       key_(key),
       journal_(journal),
       random_(random),
@@ -95,8 +104,6 @@ Party::Party(Options options, std::shared_ptr<const TableEpoch> table,
       services_(new RoundServices{
           .party = options_.number,
           .parties = options_.roster.size(),
-          .rank = options_.machines.rank,
-          .machines = options_.machines.count,
           .journal = journal,
           .terms = options_.terms,
           .resources = resources,
@@ -200,6 +207,7 @@ RoundContext Party::MakeContext(const wire::RoundHeader& header, const Digest& r
                        .max_slots = header.max_slots(),
                        .noise = noise_,
                        .next_recipients = {}};
+  if (!is_backend()) context.next_machines = roster().party(number().value() + 1).machines;
   return context;
 }
 
@@ -267,7 +275,7 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   }
   Seed root = random_->NewSeed();
   std::optional<Seed> kept;
-  if (has_several_machines()) kept = root.Clone();
+  if (options_.machines.opened != nullptr) kept = root.Clone();
   OpenRound::Drafted drawn{RoundSecrets(std::move(root)), std::move(kept)};
   wire::RoundHeader extended = draft;
   extended.DiscardUnknownFields();  // only what was checked is sent on
@@ -336,18 +344,16 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     const MutexLock gate(open->gate);
     signed_now = CheckNewest(*table);
     if (signed_now.ok()) signed_now = open->stage.Check(PartyStage::kSigned);
-    std::shared_ptr<machines::Machines> machines;
-    if (signed_now.ok() && has_several_machines()) {
-      auto joined = options_.machines.join(++opened_, id);
-      signed_now = joined.status();
-      if (joined.ok()) machines = *std::move(joined);
+    absl::StatusOr<std::shared_ptr<machines::Machines>> machines;
+    if (signed_now.ok()) {
+      machines = options_.machines.join(++opened_, id);
+      signed_now = machines.status();
     }
     if (signed_now.ok()) {
-      std::optional<Seed> root = open->BecomeSigned(header, std::move(context), machines);
+      std::optional<Seed> root =
+          open->BecomeSigned(header, std::move(context), *std::move(machines));
       // Before anybody can end the round, so that the others hear of both in this order.
-      if (root.has_value() && options_.machines.opened) {
-        options_.machines.opened({opened_, out, *std::move(root)});
-      }
+      if (root.has_value()) options_.machines.opened({opened_, out, *std::move(root)});
       drafts_.erase(counter);
       rounds_[id] = open;
     }
@@ -394,27 +400,19 @@ absl::Status Party::Open(const RoundOpening& opening, const Digest& id,
     return absl::InvalidArgumentError("a round's seed is not that of its header");
   }
   SHOAL_ASSIGN_OR_RETURN(RoundContext context, MakeWholeContext(header, id));
-  auto keys = std::make_shared<const RoundKeys>(std::move(static_cast<LastingSecrets&>(secrets)),
-                                                std::move(context), header);
-  auto drawn =
-      std::make_shared<const OfflineSecrets>(std::move(static_cast<OfflineSecrets&>(secrets)));
-  auto open = std::make_shared<OpenRound>(*services_, header, std::monostate(), table,
-                                          clock_->SteadySeconds());
+  const auto open = std::make_shared<OpenRound>(
+      *services_, header, OpenRound::Drafted{std::move(secrets), std::nullopt}, table,
+      clock_->SteadySeconds());
+  const OpenRound::Working working(*open);
   const MutexLock lock(mutex_);
   if (rounds_.contains(id)) return absl::AlreadyExistsError("the round is open already");
   if (rounds_.size() >= options_.max_open_rounds) {
     return absl::ResourceExhaustedError(
         absl::StrCat(options_.max_open_rounds, " rounds are open here already"));
   }
-  open->id = id;
-  open->machines = machines;
-  {
-    const MutexLock gate(open->gate);
-    SHOAL_RETURN_IF_ERROR(open->stage.Advance(PartyStage::kSigned));
-    open->keys = std::move(keys);
-    open->secrets = std::move(drawn);
-  }
-  rounds_[id] = std::move(open);
+  const MutexLock gate(open->gate);
+  open->BecomeSigned(header, std::move(context), machines);
+  rounds_[id] = open;
   return absl::OkStatus();
 }
 
@@ -461,7 +459,7 @@ absl::StatusOr<PartyStage> Party::Stage(const Digest& round_id) const {
 }
 
 absl::Status Party::Break(OpenRound& open, const absl::Status& why) {
-  if (open.machines == nullptr) return why;
+  if (open.alone()) return why;
   std::shared_ptr<OpenRound> broken;
   std::shared_ptr<Intake> intake;
   {
@@ -489,7 +487,7 @@ absl::Status Party::Break(OpenRound& open, const absl::Status& why) {
 
 bool Party::IsAtWork(const Digest& round_id, uint64_t attempt) const {
   const auto open = Find(round_id);
-  if (!open.ok() || (*open)->machines == nullptr) return true;
+  if (!open.ok() || (*open)->alone()) return true;
   const MutexLock lock((*open)->gate);
   return (*open)->begun >= attempt;
 }
@@ -528,96 +526,46 @@ Party::InputLimits Party::MaxInput() const {
 }
 
 absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
-                                                                   uint64_t bytes) {
-  if (number().value() == 1) {
-    return absl::InvalidArgumentError("party 1 gets submissions, and no list of onions");
-  }
-  return BeginIntake(header, bytes, std::nullopt, {});
-}
-
-absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
-                                                                   uint64_t bytes, uint64_t onions,
-                                                                   uint64_t attempt) {
-  SHOAL_CHECK(number().value() == 1);
-  const auto open = Find(round::RoundId(header.header()));
-  auto intake = BeginIntake(header, bytes, onions, {.attempt = attempt});
-  if (intake.ok() || !open.ok()) return intake;
-  return Break(**open, intake.status());  // the other machines wait for this one
-}
-
-absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
                                                                    uint64_t bytes,
                                                                    const StageTry& stage) {
-  SHOAL_CHECK(number().value() > 1 && has_several_machines());
-  return BeginIntake(header, bytes, std::nullopt, stage);
-}
-
-absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginIntake(const wire::SignedHeader& header,
-                                                                  uint64_t bytes,
-                                                                  std::optional<uint64_t> count,
-                                                                  const StageTry& stage) {
   // Only headers that this party has signed are found by their id.
   const absl::StatusOr<RoundPointer> found = Find(round::RoundId(header.header()));
   const std::shared_ptr<const TableEpoch> table = found.ok() ? (*found)->table : this->table();
   // An open round was in its time when it was signed, and EndExpired ends it.
   const uint64_t now_s = found.ok() ? (*found)->draft.announced_s() : clock_->NowSeconds();
-  SHOAL_RETURN_IF_ERROR(round::Round::Verify(header, roster(), table->facts, now_s).status());
-  SHOAL_RETURN_IF_ERROR(found.status());
-  return (*found)->BeginList(bytes, count, stage, MaxInput().offline_bytes);
+  absl::Status begun = round::Round::Verify(header, roster(), table->facts, now_s).status();
+  if (!found.ok()) return begun.ok() ? found.status() : begun;
+  if (begun.ok()) {
+    auto intake = (*found)->BeginList(bytes, stage, MaxInput().offline_bytes);
+    if (intake.ok()) return intake;
+    begun = intake.status();
+  }
+  return ListFailed(**found, begun);
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHeader& header,
-                                                           ByteSource& onions) {
-  return OfflineFrom(BeginOffline(header, onions.size()), onions);
+absl::Status Party::ListFailed(OpenRound& open, const absl::Status& why) {
+  return number().value() == 1 ? Break(open, why) : why;
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHeader& header,
-                                                           ByteSource& submissions, uint64_t onions,
-                                                           uint64_t attempt) {
-  return OfflineFrom(BeginOffline(header, submissions.size(), onions, attempt), submissions);
-}
-
-absl::StatusOr<std::unique_ptr<ByteSource>> Party::OfflineFrom(
-    absl::StatusOr<std::shared_ptr<Intake>> begun, ByteSource& list) {
-  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Intake> intake, std::move(begun));
-  const auto take = [&]() -> absl::Status {
-    for (;;) {
-      SHOAL_ASSIGN_OR_RETURN(const BytesView piece, list.Next());
-      if (piece.empty()) return absl::OkStatus();
-      SHOAL_RETURN_IF_ERROR(intake->Take(piece));
-    }
-  };
-  if (const absl::Status taken = take(); !taken.ok()) return Break(*intake->open(), taken);
-  return Offline(std::move(intake));
-}
-
-absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intake> list) {
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intake> list,
+                                                           ByteSource* rest) {
   // Dies at the end of this call, after which another list may come in.
   const std::shared_ptr<Intake> intake = std::move(list);
+  while (rest != nullptr) {
+    const absl::StatusOr<BytesView> piece = rest->Next();
+    absl::Status taken = piece.status();
+    if (taken.ok() && piece->empty()) break;
+    if (taken.ok()) taken = intake->Take(*piece);
+    if (!taken.ok()) return ListFailed(*intake->open(), taken);
+  }
   return intake->open()->Offline(*intake);
 }
 
-void Party::ListPassedOn(const Digest& round_id) {
-  const auto open = Find(round_id);
-  if (!open.ok()) return;
-  const OpenRound::Working working(**open);
-  auto* const ready = std::get_if<OpenRound::Ready>(&(*open)->held);
-  // A repeat that hands the list out once more passes it on itself.
-  if (ready != nullptr && ready->reader.expired()) ready->list.reset();
-}
-
-absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded,
-                                     const StageTry& stage) {
+absl::StatusOr<QueriesOut> Party::Queries(const Digest& round_id, QueriesIn queries,
+                                          const StageTry& stage) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  return open->Queries(encoded, stage);
-}
-
-absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> Party::QueriesOfSlice(
-    const Digest& round_id, QueriesIn queries, const StageTry& stage) {
-  if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  return open->QueriesOfSlice(std::move(queries), stage);
+  return open->Queries(std::move(queries), stage);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& round_id,
@@ -626,12 +574,6 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& r
   if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   return open->AnswerQueries(std::move(queries), stage);
-}
-
-absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round_id,
-                                                             ByteSource& answers) {
-  OnePart whole(&answers);
-  return Answers(round_id, whole);
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round_id,
@@ -655,7 +597,7 @@ absl::Status Party::End(const Digest& round_id) {
   // From here on no list can begin. A list on its way in loses its keys now, whenever the neighbour
   // sends the rest. A call that still works on the round finishes first.
   if (intake != nullptr) intake->TakeWork();
-  if (open->machines != nullptr && options_.machines.ended) options_.machines.ended(round_id);
+  if (options_.machines.ended) options_.machines.ended(round_id);
   { const OpenRound::Working working(*open); }
   return EndInJournal(open->counter());
 }
@@ -678,6 +620,7 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
     RoundPointer open;
     std::shared_ptr<Intake> intake;
     absl::string_view why;
+    bool draft;
   };
   std::vector<Ended> ended;
   std::set<RoundCounter> unwritten;
@@ -689,7 +632,7 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
         const RoundPointer& open = entry.second;
         const absl::string_view reason = why(*open, draft);
         if (reason.empty()) return false;
-        ended.push_back({open, open->Leave(), reason});
+        ended.push_back({open, open->Leave(), reason, draft});
         unwritten.insert(open->counter());
         return true;
       });
@@ -700,9 +643,7 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
   for (const Ended& one : ended) {
     if (one.intake != nullptr) one.intake->TakeWork();
     one.open->DropIfEnded();
-    if (one.open->machines != nullptr && options_.machines.ended) {
-      options_.machines.ended(one.open->id);
-    }
+    if (!one.draft && options_.machines.ended) options_.machines.ended(one.open->id);
     if (options_.ended) options_.ended(one.open->counter(), one.why);
   }
   std::erase_if(unwritten, [&](RoundCounter counter) { return EndInJournal(counter).ok(); });

@@ -88,7 +88,7 @@ struct PartyMachines {
   uint32_t rank = 0, count = 1;
   // Joins the machines of a round that all open under the same number; called in any order, and
   // once for a number. Held until nothing works on the round any more. Quick, and must not call the
-  // party. Null at a party of one machine.
+  // party. A party of one machine needs none.
   std::function<absl::StatusOr<std::shared_ptr<machines::Machines>>(uint32_t number,
                                                                     const Digest& round_id)>
       join = nullptr;
@@ -225,26 +225,19 @@ class Party {
   // The input of the offline stage while it arrives: opened piece by piece, committed to when
   // complete. A round has at most one living Intake.
   using Intake = ListIntake;
-  // Begins an input of `bytes` bytes of onions. If another one is on its way in, that one is given
-  // up. UNAUTHENTICATED unless the header is signed by all and is the one that this party signed;
-  // INVALID_ARGUMENT if `bytes` is not the length of a list for this party; FAILED_PRECONDITION
-  // once a list of another length was taken. For I/O threads: neither this call nor the intake
-  // waits for other long work.
+  // Begins an input of `bytes` bytes: of onions, this machine's slice of a list; at party 1, of
+  // submissions (offline.h). If another one is on its way in, that one is given up. UNAUTHENTICATED
+  // unless the header is signed by all and is the one that this party signed; INVALID_ARGUMENT if
+  // `bytes` is not the length of a list for this party; FAILED_PRECONDITION once a list of another
+  // length was taken. For I/O threads: neither this call nor the intake waits for other long work;
+  // but one of several machines of party 1 waits until all begin.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
-                                                       uint64_t bytes);
-  // The same at party 1, for submissions (offline.h) with so many onions. One of several machines
-  // waits until all begin.
-  absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
-                                                       uint64_t bytes, uint64_t onions,
-                                                       uint64_t attempt = 0);
-  // The same for this machine's slice of a list, at one of several.
-  absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
-                                                       uint64_t bytes, const StageTry& stage);
-  // Returns the list for the next party (empty at the backend), made as it is read.
-  // INVALID_ARGUMENT if the input is not complete. Once the input is committed to, the onion key is
-  // erased, and what the noise and the permutation were drawn from. The same input may come again,
-  // until queries are taken, and gets the list that was kept, or null after ListPassedOn;
-  // FAILED_PRECONDITION afterwards.
+                                                       uint64_t bytes, const StageTry& stage = {});
+  // Returns the list for the next party (empty at the backend), made as it is read. Takes the list
+  // from `rest` first, if there is one, whose errors it returns. INVALID_ARGUMENT if the input is
+  // not complete. Once the input is committed to, the onion key is erased, and what the noise and
+  // the permutation were drawn from. The same input may come again, until queries are taken, and
+  // gets the list that was kept, or null once all have sent it; FAILED_PRECONDITION afterwards.
   //
   // One of several machines waits until all have their slices in the same try. ABORTED if another
   // machine is at a later one; INVALID_ARGUMENT if the machines were told lists of different
@@ -252,47 +245,31 @@ class Party {
   //
   // Sources that this and the calls below return must not outlive the party. Reading them gives
   // FAILED_PRECONDITION once the round has ended or an earlier call was repeated.
-  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::shared_ptr<Intake> intake);
-  // The same for a list read from a source, whose errors it returns.
-  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
-                                                      ByteSource& onions);
-  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
-                                                      ByteSource& submissions, uint64_t onions,
-                                                      uint64_t attempt = 0);
-  // At one of several machines: calls `send` with what this machine has of the list for the next
-  // party that Offline has returned, or of the queries that Queries has, when all machines have
-  // come so far. Returns OK when all machines' calls have, and else the first error by rank; as
-  // soon as one has failed, the calls of the others are told so (Mine::given_up). `send` must read
-  // the list to its end or destroy it. A list that all have sent is erased.
+  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::shared_ptr<Intake> intake,
+                                                      ByteSource* rest = nullptr);
+  // Calls `send` with what this machine has of the list for the next party that Offline has
+  // returned, or of the queries that Queries has, when all machines have come so far. Returns OK
+  // when all machines' calls have, and else the first error by rank; as soon as one has failed, the
+  // calls of the others are told so (Mine::given_up). `send` must read the list to its end or
+  // destroy it. A list that all have sent is erased, so that queries need not wait for that; but
+  // not while a source lives that a repeated call of Offline has returned.
   absl::Status SendTogether(const Digest& round_id, absl::string_view what, uint64_t attempt,
                             const std::function<absl::Status(const Mine& mine)>& send);
   // Whether a try of a stage of the round has begun, here and at all other machines: what comes for
   // a later one has to wait. Always true at a party of one machine.
   bool IsAtWork(const Digest& round_id, uint64_t attempt) const;
-  // The next party has all of the list that Offline returned: erases it, so that queries need not
-  // wait for that. Waits for a call that works on the round. Does nothing if there is no such
-  // round, or while a source lives that a repeated call of Offline returned.
-  void ListPassedOn(const Digest& round_id);
 
-  using QueriesIn = server::QueriesIn;
-  // At every party but the backend: takes encoded queries and returns those for the next party.
-  // Then erases the noise queries and the shares. The same queries get the same bytes, which are
-  // kept.
-  // Here and below FAILED_PRECONDITION, naming both stages (round_stage.h), if the stage before is
-  // not done.
-  absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded,
-                                const StageTry& stage = {});
-  // The same at one of several machines, which has its slice of the batch, and returns its slice of
-  // the next party's. It waits until all have theirs; errors as Offline.
-  absl::StatusOr<std::shared_ptr<const wire::QueryBatch>> QueriesOfSlice(
-      const Digest& round_id, QueriesIn queries, const StageTry& stage = {});
-  // At every party but the backend: takes all answers of the next party and returns those for the
-  // previous one. INVALID_ARGUMENT for a wrong number of bytes; errors of the source. The list that
-  // party 1 may take from the source has the memory that the round has reserved for it
-  // (round_memory.h), and may outlive the round.
-  absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(const Digest& round_id,
-                                                        ByteSource& answers);
-  // The same of answers that come in parts, which it takes as they come.
+  // At every party but the backend: takes this machine's slice of the queries and returns its slice
+  // of the next party's. Then erases the noise queries and the shares. The same queries get the
+  // same bytes, which are kept. One of several machines waits until all have theirs; errors as
+  // Offline. Here and below FAILED_PRECONDITION, naming both stages (round_stage.h), if the stage
+  // before is not done.
+  absl::StatusOr<QueriesOut> Queries(const Digest& round_id, QueriesIn queries,
+                                     const StageTry& stage = {});
+  // At every party but the backend: takes all answers of the next party, in parts as they come, and
+  // returns those for the previous one. INVALID_ARGUMENT for a wrong number of bytes; errors of the
+  // source. The list that party 1 may take from the source has the memory that the round has
+  // reserved for it (round_memory.h), and may outlive the round.
   absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(const Digest& round_id,
                                                         PartedSource& answers);
   // At the backend: takes queries and returns the answers for the previous party.
@@ -348,12 +325,6 @@ class Party {
   absl::Status Open(const RoundOpening& opening, const Digest& id,
                     const std::shared_ptr<machines::Machines>& machines)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<std::shared_ptr<Intake>> BeginIntake(const wire::SignedHeader& header,
-                                                      uint64_t bytes,
-                                                      std::optional<uint64_t> onions,
-                                                      const StageTry& stage);
-  absl::StatusOr<std::unique_ptr<ByteSource>> OfflineFrom(
-      absl::StatusOr<std::shared_ptr<Intake>> begun, ByteSource& list);
   absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
   // FAILED_PRECONDITION unless `epoch` is the newest one.
   absl::Status CheckNewest(const TableEpoch& epoch) const ABSL_LOCKS_EXCLUDED(table_mutex_);
@@ -369,6 +340,9 @@ class Party {
   // The same with the onion keys of the later parties, of a complete header.
   absl::StatusOr<RoundContext> MakeWholeContext(const wire::RoundHeader& header,
                                                 const Digest& round_id) const;
+  // The error of a list that comes in. At party 1 it is this machine's own, for which the others
+  // would wait; elsewhere the party before sends the list again.
+  absl::Status ListFailed(OpenRound& open, const absl::Status& why);
   // RoundServices::break_off.
   absl::Status Break(OpenRound& open, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EndInJournal(RoundCounter counter) const;
@@ -403,7 +377,7 @@ class Party {
   std::map<Digest, RoundPointer> rounds_ ABSL_GUARDED_BY(mutex_);
   std::set<RoundCounter> unwritten_ ABSL_GUARDED_BY(mutex_);  // ended, but not yet in the journal
   uint64_t heard_s_ ABSL_GUARDED_BY(mutex_) = 0;              // on the steady clock: the last list
-  uint32_t opened_ ABSL_GUARDED_BY(mutex_) = 0;               // rounds of several machines
+  uint32_t opened_ ABSL_GUARDED_BY(mutex_) = 0;               // rounds, at the head
 };
 
 }  // namespace shoal::server

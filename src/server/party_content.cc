@@ -229,7 +229,7 @@ absl::Status TryCommitQueries(const ContentMac& mac, BytesView encoded,
                               const wire::QueryBatch* decoded, std::span<const uint64_t> positions,
                               const StoreDigest& store, Machines& machines, ThreadPool& pool) {
   const uint32_t rank = machines.rank(), count = machines.count();
-  if (count == 1) {
+  if (count == 1 && (decoded == nullptr || !encoded.empty())) {
     PartyContent content(mac, {{.machine = 0, .bytes = encoded.size()}}, machines);
     content.Update(encoded, pool);
     return content.Commit(store, machines);

@@ -106,7 +106,8 @@ class PartyContent {
 // this machine's slice as a batch of its own (wire/query_batch.h), `decoded` the same or null.
 // `positions` says where each machine's slice of the positions begins, and where the last one ends.
 // Errors as PartyContent::Commit, and those of the decoder; DATA_LOSS if a machine describes a
-// slice that it cannot have. At a party of one machine only `encoded` is looked at.
+// slice that it cannot have. A party of one machine that has the encoding needs nothing else; one
+// whose batch came, or goes on, in parts has none, and gives it as empty.
 absl::Status CommitQueries(const ContentMac& mac, BytesView encoded,
                            const wire::QueryBatch* decoded, std::span<const uint64_t> positions,
                            const StoreDigest& store, machines::Machines& machines,

@@ -68,11 +68,17 @@ struct RoundContext {
   noise::Distribution noise;
   // The onion keys of the parties after this one, the next party first; empty at the backend.
   std::vector<onion::Recipient> next_recipients;
+  uint32_t next_machines = 1;  // of the next party
 
   // Of an answer with its tag, as it comes in, lies and goes out.
   size_t tagged_bytes() const { return sharing::TaggedBytes(answer_bytes); }
   // What this party's answer tags cover.
   sharing::TagCovers tag_covers() const { return sharing::TagCoversAt(is_backend()); }
+  // Whether queries for the next party are cut for its machines, or digested by several of this
+  // one: both need a batch, and no encoding.
+  bool sends_batch(const Resources& resources) const {
+    return resources.machines->count() > 1 || next_machines > 1;
+  }
   bool is_frontend() const { return party.value() == 1; }
   bool is_backend() const { return party.value() == parties; }
   size_t layers() const { return parties - party.value() + 1; }

@@ -13,7 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,8 +48,9 @@ struct Shipment {
 };
 std::vector<Shipment> Shipments(const ListPart& run, uint32_t rank, uint32_t receivers);
 
-// What one machine of a party sends of a list in one try of a stage. All machines of the party make
-// the call together, with the same list and `attempt`, which rises with every try.
+// What one machine of a party sends of a list in one try of a stage; a party of one machine sends
+// all of it. All machines of the party make the call together, with the same list and `attempt`,
+// which rises with every try where there are several.
 struct Mine {
   uint32_t rank = 0;  // of this machine in its party
   uint64_t attempt = 0;
@@ -56,6 +59,11 @@ struct Mine {
   // May be null.
   std::function<bool()> given_up = nullptr;
 };
+
+// Queries for the next party. Between two parties of one machine each: their encoding, which goes
+// as it is. Otherwise a batch over the run of the machine that sends it, of which each machine of
+// the next party gets a part. The batch is kept by the sender's round, for a repeat.
+using QueriesOut = std::variant<Bytes, std::shared_ptr<const wire::QueryBatch>>;
 
 // The parts of its slice that a machine was announced. Thread-compatible.
 class Tiling {

@@ -23,16 +23,18 @@ namespace shoal::server {
 class OpenRound;
 struct RoundKeys;
 
-// A try of a stage, on which the machines of a party of several agree before they begin. Not looked
-// at otherwise.
+// A try of a stage, on which the machines of a party agree before they begin.
 struct StageTry {
-  uint64_t attempt = 0;  // rises with every try of the party's rounds
-  uint64_t records = 0;  // of the whole list or batch; not looked at at party 1
+  // Never falls; rises with every try where this party or the one before it has several machines.
+  uint64_t attempt = 0;
+  // Of the whole list or batch, where it came in parts; at party 1, the onions in this machine's
+  // submissions.
+  std::optional<uint64_t> records = std::nullopt;
 };
 
-// A batch of queries that comes in: its encoding, or, at one of several machines to which it came
-// in parts, the batch itself.
-using QueriesIn = std::variant<BytesView, wire::QueryBatch>;
+// A batch of queries that comes in: its encoding, which the caller may keep, or the batch itself
+// where it came in parts.
+using QueriesIn = std::variant<Bytes, BytesView, wire::QueryBatch>;
 
 // What has come of a list of the offline stage.
 struct ListWork {

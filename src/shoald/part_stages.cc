@@ -100,17 +100,26 @@ class PartStages::OfflineTry {
                           const server::ListPart& slice, PartStages& stages)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(begin_) ABSL_LOCKS_EXCLUDED(mutex_) {
     const Options& options = stages.options_;
+    const uint64_t bytes = slice.count * options.onion_bytes;
     SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<void> running, stages.CountStage());
-    SHOAL_ASSIGN_OR_RETURN(RunOffline run, options.offline(request.header(), slice, attempt));
+    SHOAL_ASSIGN_OR_RETURN(
+        auto sink,
+        options.offline(request.header(), bytes, {.attempt = attempt, .records = slice.records}));
     const MutexLock lock(mutex_);
     if (!failed_.ok()) return failed_;
     join_ = std::make_shared<server::PartJoin>(
-        slice.count * options.onion_bytes, options.spools,
-        [open = options.open, round_id] { return open(round_id); });
-    stages.tasks_.Spawn([self, join = join_, run = std::move(run), running = std::move(running)] {
-      self->End(run(*join));
-    });
+        bytes, options.spools, [open = options.open, round_id] { return open(round_id); });
+    stages.tasks_.Spawn([self, join = join_, sink = std::shared_ptr(std::move(sink)),
+                         running = std::move(running)] { self->End(Run(*join, *sink)); });
     return absl::OkStatus();
+  }
+
+  static absl::Status Run(ByteSource& slice, OnionSink& sink) {
+    for (;;) {
+      SHOAL_ASSIGN_OR_RETURN(const BytesView piece, slice.Next());
+      if (piece.empty()) return sink.Wait();
+      SHOAL_RETURN_IF_ERROR(sink.Take(piece));
+    }
   }
 
   absl::Status failed() const ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -166,7 +175,6 @@ class PartStages::OnlineTry {
       ABSL_LOCKS_EXCLUDED(mutex_) {
     const server::ListPart part = PartOf(wire_part);
     bool last;
-    server::ListPart slice;
     Held dropped;
     {
       const MutexLock lock(mutex_);
@@ -177,10 +185,9 @@ class PartStages::OnlineTry {
       }
       parts_[wire_part.from_machine()] = {std::move(queries), part.count};
       last = running_ = tiling_.complete();
-      slice = SliceOf(part, tiling_);
     }
     if (last) {
-      if (const absl::Status ran = Run(self, round_id, slice, options); !ran.ok()) Fail(ran);
+      if (const absl::Status ran = Run(self, round_id, part.records, options); !ran.ok()) Fail(ran);
     }
     for (;;) {
       absl::Status open = options.open(round_id);
@@ -213,14 +220,13 @@ class PartStages::OnlineTry {
     return {std::exchange(parts_, {}), std::exchange(answers_, {})};
   }
 
-  absl::Status Run(const std::shared_ptr<OnlineTry>& self, const Digest& round_id,
-                   const server::ListPart& slice, const Options& options)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
+  absl::Status Run(const std::shared_ptr<OnlineTry>& self, const Digest& round_id, uint64_t records,
+                   const Options& options) ABSL_LOCKS_EXCLUDED(mutex_) {
     std::vector<uint32_t> senders;
     std::vector<uint64_t> sizes;
     const auto run = [&]() -> absl::StatusOr<std::unique_ptr<ByteSource>> {
       SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch batch, Batch(senders, sizes));
-      return options.online(round_id, slice, attempt, std::move(batch));
+      return options.online(round_id, std::move(batch), {.attempt = attempt, .records = records});
     };
     absl::StatusOr<std::unique_ptr<ByteSource>> answers = run();
     {
@@ -278,7 +284,7 @@ class PartStages::OnlineTry {
   std::map<uint32_t, std::unique_ptr<ByteSource>> answers_ ABSL_GUARDED_BY(mutex_);
 };
 
-class PartStages::Incoming final : public OfflinePart {
+class PartStages::Incoming final : public OnionSink {
  public:
   Incoming(std::shared_ptr<OfflineTry> whole, std::unique_ptr<server::PartJoin::Part> part)
       : try_(std::move(whole)), part_(std::move(part)) {}
@@ -327,7 +333,13 @@ server::Tiling PartStages::NewTiling() const {
   return server::Tiling(options_.rank, options_.count, options_.senders, options_.most_records());
 }
 
-absl::Status PartStages::CheckPart(const wire::ListPart& part) const {
+absl::Status PartStages::CheckPart(bool has_part, const wire::ListPart& part) const {
+  if (has_part != in_parts()) {
+    return absl::InvalidArgumentError(has_part
+                                          ? "a part of a list, where both parties have one "
+                                            "machine"
+                                          : "a whole list, where a party has several machines");
+  }
   if (part.to_machine() == options_.rank) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a part for machine ", part.to_machine(),
                                                  " came to machine ", options_.rank,
@@ -367,9 +379,10 @@ absl::StatusOr<std::shared_ptr<Try>> PartStages::Find(std::map<Digest, std::shar
   return present;
 }
 
-absl::StatusOr<std::unique_ptr<PartStages::OfflinePart>> PartStages::Offline(
+absl::StatusOr<std::unique_ptr<PartStages::OnionSink>> PartStages::Offline(
     const wire::OfflineRequest& request, uint64_t bytes) {
-  SHOAL_RETURN_IF_ERROR(CheckPart(request.part()));
+  SHOAL_RETURN_IF_ERROR(CheckPart(request.has_part(), request.part()));
+  if (!in_parts()) return options_.offline(request.header(), bytes, {});
   if (request.part().count() > bytes || request.part().count() * options_.onion_bytes != bytes) {
     return absl::InvalidArgumentError(absl::StrCat(bytes, " bytes for ", request.part().count(),
                                                    " onions of ", options_.onion_bytes));
@@ -392,8 +405,9 @@ absl::StatusOr<std::unique_ptr<PartStages::OfflinePart>> PartStages::Offline(
 absl::StatusOr<std::unique_ptr<ByteSource>> PartStages::Online(const wire::OnlineRequest& request,
                                                                Bytes queries) {
   const wire::ListPart& part = request.part();
-  SHOAL_RETURN_IF_ERROR(CheckPart(part));
+  SHOAL_RETURN_IF_ERROR(CheckPart(request.has_part(), part));
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, server::ParseRoundId(request.round_id()));
+  if (!in_parts()) return options_.online(round_id, std::move(queries), {});
   if (part.count() > options_.most_records()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a batch over ", part.count(), " positions: too many"));

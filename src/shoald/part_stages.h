@@ -1,12 +1,14 @@
-// The stages of a machine whose party or the one before it has several: a list comes in parts, from
-// several machines at a time (src/server/slices.h).
+// The stages of a machine, over lists from the party before. If either party has several machines,
+// a list comes in parts, from several machines at a time (src/server/slices.h); otherwise it comes
+// whole, and is taken as it is.
 //
 //   machine 0 of party j --- Offline, part --->|
 //   machine 1 of party j --- Offline, part --->| machine k of party j+1: the stage runs over its
 //   ..                                         | slice, in order, while the parts come
 //   machine i        <--- the stage's result --|
 //
-// Online it is the same: each call has a batch over its part, and gets the answers to it.
+// Online it is the same: each call has a batch over its part, and gets the answers to it. A list
+// that comes whole has no tries: the party takes the latest one.
 #ifndef SHOAL_SRC_SHOALD_PART_STAGES_H_
 #define SHOAL_SRC_SHOALD_PART_STAGES_H_
 
@@ -35,9 +37,15 @@ namespace shoal::shoald {
 // Thread-safe.
 class PartStages {
  public:
-  // Reads this machine's slice of a list of onions, and returns when the stage is done here and at
-  // all later parties.
-  using RunOffline = std::function<absl::Status(ByteSource& onions)>;
+  // A list of onions, or a part or slice of one, on its way in. Thread-compatible.
+  class OnionSink {
+   public:
+    virtual ~OnionSink() = default;
+    virtual absl::Status Take(BytesView piece) = 0;
+    // To be called once, when all bytes were taken. Returns when the stage is done here and at all
+    // later parties.
+    virtual absl::Status Wait() = 0;
+  };
   struct Options {
     uint32_t rank = 0, count = 1;  // of this machine in its party
     uint32_t senders = 1;          // machines of the party before
@@ -50,16 +58,15 @@ class PartStages {
     // Whether this try of a stage, which has all of its slice, is at work, or still waits for this
     // party's other machines, so that a later one may take its place. Null: it is at work.
     std::function<bool(const Digest& round_id, uint64_t attempt)> at_work = nullptr;
-    // Begins the offline stage over this machine's slice; called once for a try, on an I/O thread.
-    // An error refuses the call that came first.
-    std::function<absl::StatusOr<RunOffline>(const wire::SignedHeader& header,
-                                             const server::ListPart& slice, uint64_t attempt)>
+    // Begins the offline stage over this machine's slice, of so many bytes; called once for a try,
+    // on an I/O thread. An error refuses the call that came first.
+    std::function<absl::StatusOr<std::unique_ptr<OnionSink>>(
+        const wire::SignedHeader& header, uint64_t bytes, const server::StageTry& stage)>
         offline;
     // Runs the online stage over this machine's slice, for queries at its positions. Returns an
     // answer of the same size for each.
     std::function<absl::StatusOr<std::unique_ptr<ByteSource>>(
-        const Digest& round_id, const server::ListPart& slice, uint64_t attempt,
-        wire::QueryBatch queries)>
+        const Digest& round_id, server::QueriesIn queries, const server::StageTry& stage)>
         online;
   };
 
@@ -76,24 +83,16 @@ class PartStages {
   // Of one part.
   server::Party::InputLimits MaxInput() const;
 
-  // A part of an onion list, on its way in. Thread-compatible. If it is destroyed before all bytes
-  // were taken, the try has failed.
-  class OfflinePart {
-   public:
-    virtual ~OfflinePart() = default;
-    virtual absl::Status Take(BytesView piece) = 0;
-    // To be called when all bytes were taken. Waits for the stage's result.
-    virtual absl::Status Wait() = 0;
-  };
-  // A part that begins, with so many bytes. Errors of both calls, which end this try for all
-  // machines if one has begun: INVALID_ARGUMENT for a part that does not fit the others
-  // (server::Tiling), is for another machine, or is of another length than its records;
-  // FAILED_PRECONDITION for a try before the present one; those of `open`, `offline`, `online`;
-  // ABORTED once a later try has begun; UNAVAILABLE when another part broke off, or while the stage
-  // of an earlier try, which has read its list, is at work; RESOURCE_EXHAUSTED while kMaxStages
-  // run.
-  absl::StatusOr<std::unique_ptr<OfflinePart>> Offline(const wire::OfflineRequest& request,
-                                                       uint64_t bytes);
+  // A list or a part that begins, with so many bytes. If a part is destroyed before all bytes were
+  // taken, its try has failed. Errors of both calls: INVALID_ARGUMENT for a part where lists come
+  // whole, and the other way round; those of `offline` and `online`. Errors of parts, which end
+  // their try for all machines if it has begun: INVALID_ARGUMENT for a part that does not fit the
+  // others (server::Tiling), is for another machine, or is of another length than its records;
+  // FAILED_PRECONDITION for a try before the present one; those of `open`; ABORTED once a later try
+  // has begun; UNAVAILABLE when another part broke off, or while the stage of an earlier try, which
+  // has read its list, is at work; RESOURCE_EXHAUSTED while kMaxStages run.
+  absl::StatusOr<std::unique_ptr<OnionSink>> Offline(const wire::OfflineRequest& request,
+                                                     uint64_t bytes);
   // Waits for the other parts and for the stage. The answers are to be read at once: those for the
   // next machine are given out after them.
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const wire::OnlineRequest& request,
@@ -104,7 +103,9 @@ class PartStages {
   class OnlineTry;
   class Incoming;
 
-  absl::Status CheckPart(const wire::ListPart& part) const;
+  bool in_parts() const { return options_.senders > 1 || options_.count > 1; }
+  // Of a request that has a part, or has none.
+  absl::Status CheckPart(bool has_part, const wire::ListPart& part) const;
   // The try to which the part belongs; a later one takes the place of an earlier one. Drops those
   // of rounds that are over. What `gone` gets is to be failed, without the lock.
   template <typename Try>

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
+#include "src/machines/machines.h"
 #include "src/net/server.h"
 #include "src/net/testing/test_identity.h"
 #include "src/parallel/mutex.h"
@@ -62,6 +63,21 @@ Bytes AnswerTo(uint32_t tally) {
   return answer;
 }
 
+// Keeps a list, and has a stage run over it.
+class KeptList final : public PartStages::OnionSink {
+ public:
+  explicit KeptList(std::function<absl::Status(Bytes list)> stage) : stage_(std::move(stage)) {}
+  absl::Status Take(BytesView piece) override {
+    Append(list_, piece);
+    return absl::OkStatus();
+  }
+  absl::Status Wait() override { return stage_(std::move(list_)); }
+
+ private:
+  const std::function<absl::Status(Bytes list)> stage_;
+  Bytes list_;
+};
+
 // The machines of a party, each with what it was given.
 class Receivers {
  public:
@@ -78,31 +94,34 @@ class Receivers {
               [this](const Digest&) {
                 return open_ ? absl::OkStatus() : absl::NotFoundError("the round is not open");
               },
-          .offline = [this, rank](const wire::SignedHeader&, const server::ListPart& slice,
-                                  uint64_t) -> absl::StatusOr<PartStages::RunOffline> {
-            {
-              const MutexLock lock(mutex_);
-              ++begun_;
-              changed_.NotifyAll();
-            }
-            return [this, rank, slice](ByteSource& onions) -> absl::Status {
-              SHOAL_ASSIGN_OR_RETURN(Bytes list, ReadAll(onions));
-              const MutexLock lock(mutex_);
-              got_[rank] = {slice, std::move(list)};
-              return absl::OkStatus();
-            };
-          },
-          .online =
-              [](const Digest&, const server::ListPart& slice, uint64_t,
-                 const wire::QueryBatch& batch) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
+          .offline =
+              [this, rank, count](const wire::SignedHeader&, uint64_t,
+                                  const server::StageTry& stage) {
+                {
+                  const MutexLock lock(mutex_);
+                  ++begun_;
+                  changed_.NotifyAll();
+                }
+                const machines::Run slice = machines::RunOf(*stage.records, rank, count);
+                return std::make_unique<KeptList>([this, rank, slice](Bytes list) {
+                  const MutexLock lock(mutex_);
+                  got_[rank] = {slice.begin, std::move(list)};
+                  return absl::OkStatus();
+                });
+              },
+          .online = [rank, count](const Digest&, const server::QueriesIn& queries,
+                                  const server::StageTry& stage)
+              -> absl::StatusOr<std::unique_ptr<ByteSource>> {
+            const auto& batch = std::get<wire::QueryBatch>(queries);
+            const uint64_t first = machines::RunOf(*stage.records, rank, count).begin;
             Bytes answers;
             for (size_t i = 0; i < batch.tallies.size(); ++i) {
-              EXPECT_EQ(batch.tallies[i], 10 * (slice.first + batch.positions[i]));
+              EXPECT_EQ(batch.tallies[i], 10 * (first + batch.positions[i]));
               Append(answers, AnswerTo(batch.tallies[i]));
             }
             return std::make_unique<BytesSource>(std::move(answers));
           }}));
-      services_.push_back(std::make_unique<PeerService>(nullptr, nullptr, stages_.back().get()));
+      services_.push_back(std::make_unique<PeerService>(stages_.back().get(), nullptr));
       PeerService* const service = services_.back().get();
       auto server = net::Server::Start(
           {.address = "127.0.0.1:0",
@@ -150,7 +169,7 @@ class Receivers {
   }
 
   struct Slice {
-    server::ListPart part;
+    uint64_t first;
     Bytes list;
   };
   std::vector<std::optional<Slice>> Take() {
@@ -194,6 +213,7 @@ class Senders {
           PeerLink::Options{
               .party = party.number,
               .machines = party.machines,
+              .senders = static_cast<uint32_t>(begins.size()),
               .answer_bytes = [](const Digest&) -> absl::StatusOr<uint64_t> { return kAnswer; },
               .stage_limit = 100s,
               .spools = to->spools()}));
@@ -212,13 +232,14 @@ class Senders {
     const uint64_t from = std::min<uint64_t>(list_.size(), run.first * kOnion);
     std::copy_n(list_.begin() + static_cast<ptrdiff_t>(from),
                 std::min<uint64_t>(own.size(), list_.size() - from), own.begin());
-    return links_[rank]->OfflineRun(HeaderOf(counter), mine_[rank],
-                                    std::make_unique<BytesSource>(std::move(own)));
+    return links_[rank]->Offline(HeaderOf(counter), mine_[rank],
+                                 std::make_unique<BytesSource>(std::move(own)));
   }
   absl::StatusOr<Bytes> Online(size_t rank) {
-    SHOAL_ASSIGN_OR_RETURN(const auto answers,
-                           links_[rank]->OnlineRun(round::RoundId(HeaderOf(1).header()),
-                                                   mine_[rank], BatchOver(mine_[rank].run)));
+    SHOAL_ASSIGN_OR_RETURN(
+        const auto answers,
+        links_[rank]->Online(round::RoundId(HeaderOf(1).header()), mine_[rank],
+                             std::make_shared<const wire::QueryBatch>(BatchOver(mine_[rank].run))));
     return ReadAll(*answers);
   }
   // Of machines `ranks` at the same time.
@@ -249,7 +270,7 @@ void ExpectSlices(Receivers& receivers, const Bytes& list) {
   Bytes joined;
   for (const auto& slice : receivers.Take()) {
     ASSERT_TRUE(slice.has_value());
-    EXPECT_EQ(slice->part.first * kOnion, joined.size());
+    EXPECT_EQ(slice->first * kOnion, joined.size());
     Append(joined, slice->list);
   }
   EXPECT_EQ(joined, list);
@@ -292,21 +313,19 @@ INSTANTIATE_TEST_SUITE_P(Machines, PartsTest,
                          ::testing::Values(std::pair(1, 2), std::pair(2, 1), std::pair(2, 4),
                                            std::pair(4, 3)));
 
-// The same by the calls of a party of one machine, as shoald makes them.
+// A party of one machine counts its tries itself.
 TEST(PartStagesTest, APartyOfOneMachineTalksToSeveral) {
   Receivers receivers(1, 3);
   Senders senders(&receivers, 1000, {0});
   const Bytes list = ListOf(1000);
   for (int tries = 0; tries < 2; ++tries) {
-    SHOAL_ASSERT_OK(senders.link(0).Offline(HeaderOf(1), std::make_unique<BytesSource>(list)));
+    SHOAL_ASSERT_OK(senders.Offline(0));
     ExpectSlices(receivers, list);
-    const wire::QueryBatch batch = BatchOver({1000, 0, 1000});
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers,
-                               senders.link(0).Online(round::RoundId(HeaderOf(1).header()),
-                                                      wire::EncodeQueryBatch(batch, 1000)));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes got, ReadAll(*answers));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes got, senders.Online(0));
     Bytes expected;
-    for (const uint32_t tally : batch.tallies) Append(expected, AnswerTo(tally));
+    for (const uint32_t tally : BatchOver({1000, 0, 1000}).tallies) {
+      Append(expected, AnswerTo(tally));
+    }
     EXPECT_EQ(got, expected);
   }
 }
@@ -380,6 +399,16 @@ TEST(PartStagesTest, ALaterTryTakesThePlaceOfAnEarlierOne) {
   EXPECT_THAT(senders.Offline(1), StatusIs(absl::StatusCode::kFailedPrecondition, "after try 2"));
 }
 
+// Between two parties of one machine each a list comes whole, and no party before is let to name it
+// as a part.
+TEST(PartStagesTest, PartsAreRefusedWhereListsComeWhole) {
+  Receivers receivers(1, 1);
+  Senders senders(&receivers, 100, {0, 50});
+  EXPECT_THAT(senders.Offline(0), StatusIs(kInvalid, "a part of a list"));
+  EXPECT_THAT(senders.Online(0).status(), StatusIs(kInvalid, "a part of a list"));
+  ExpectNoSlice(receivers);
+}
+
 // A part for another machine is refused, though both have the party's certificate.
 TEST(PartStagesTest, APartGoesToItsMachineAlone) {
   Receivers receivers(1, 2);
@@ -393,15 +422,17 @@ TEST(PartStagesTest, APartGoesToItsMachineAlone) {
 
 TEST(PartStagesTest, WholeListsAreRefusedWhereThereAreParts) {
   Receivers receivers(2, 1);
-  Senders senders(&receivers, 100, {0, 100});
-  EXPECT_THAT(senders.link(0).Offline(HeaderOf(1), std::make_unique<BytesSource>(ListOf(100))),
+  Senders alone(&receivers, 100, {0});
+  EXPECT_THAT(alone.Offline(0), StatusIs(kInvalid, "a whole list"));
+  EXPECT_THAT(alone.link(0)
+                  .Online(round::RoundId(HeaderOf(1).header()), alone.mine()[0], Bytes(5))
+                  .status(),
               StatusIs(kInvalid, "a whole list"));
-  EXPECT_THAT(senders.link(0).Online(round::RoundId(HeaderOf(1).header()), Bytes(5)).status(),
-              StatusIs(kInvalid, "a whole list"));
-  EXPECT_THAT(senders.link(0).Live({}).status(), StatusIs(kInvalid, "its party's head"));
+  EXPECT_THAT(alone.link(0).Live({}).status(), StatusIs(kInvalid, "its party's head"));
 }
 
-// The stages of a machine, called as its service does.
+// The stages of a machine, called as its service does. A list of one record has one sender, however
+// many machines there are.
 class OneReceiver {
  public:
   explicit OneReceiver(uint32_t senders)
@@ -412,13 +443,16 @@ class OneReceiver {
                  .most_records = [] { return kMost; },
                  .open = [this](const Digest&) { return open ? open() : absl::OkStatus(); },
                  .at_work = [this](const Digest&, uint64_t) { return at_work.load(); },
-                 .offline = [this](const wire::SignedHeader&, const server::ListPart&, uint64_t)
-                     -> absl::StatusOr<PartStages::RunOffline> { return offline; },
-                 .online = [this](const Digest&, const server::ListPart&, uint64_t,
-                                  const wire::QueryBatch&) { return online(); }}) {}
+                 .offline =
+                     [this](const wire::SignedHeader&, uint64_t, const server::StageTry&) {
+                       return std::make_unique<KeptList>(
+                           [this](const Bytes&) { return offline(); });
+                     },
+                 .online = [this](const Digest&, const server::QueriesIn&,
+                                  const server::StageTry&) { return online(); }}) {}
 
-  absl::StatusOr<std::unique_ptr<PartStages::OfflinePart>> Offline(const wire::ListPart& part,
-                                                                   uint64_t round = 1) {
+  absl::StatusOr<std::unique_ptr<PartStages::OnionSink>> Offline(const wire::ListPart& part,
+                                                                 uint64_t round = 1) {
     wire::OfflineRequest request;
     *request.mutable_header() = HeaderOf(round);
     *request.mutable_part() = part;
@@ -440,7 +474,7 @@ class OneReceiver {
 
   std::atomic<bool> at_work = true;
   std::function<absl::Status()> open;
-  PartStages::RunOffline offline = [](ByteSource& onions) { return ReadAll(onions).status(); };
+  std::function<absl::Status()> offline = [] { return absl::OkStatus(); };
   std::function<absl::StatusOr<std::unique_ptr<ByteSource>>()> online;
 
  private:
@@ -501,7 +535,7 @@ TEST(PartStagesTest, AnswersThatNobodyTookEndWithTheirTry) {
 
 // It is decoded later, when nobody can be told any more.
 TEST(PartStagesTest, WhatIsNoBatchIsRefusedAtOnce) {
-  OneReceiver receiver(1);
+  OneReceiver receiver(2);
   receiver.online = [] { return std::make_unique<BytesSource>(Bytes(kAnswer)); };
   const wire::ListPart part = OneOf(1, 0, 1, 15);
   const wire::QueryBatch batch = {.positions = {1, 14}, .tallies = {7, 8}};
@@ -519,7 +553,7 @@ TEST(PartStagesTest, WhatIsNoBatchIsRefusedAtOnce) {
 TEST(PartStagesTest, TriesThatWereReplacedReserveNothing) {
   OneReceiver receiver(2);
   constexpr uint64_t kEach = 10'000;
-  std::vector<std::unique_ptr<PartStages::OfflinePart>> kept;  // the connections are still there
+  std::vector<std::unique_ptr<PartStages::OnionSink>> kept;  // the connections are still there
   const uint64_t all = receiver.spools().free_bytes();
   for (uint64_t attempt = 1; attempt <= 100; ++attempt) {
     auto part = receiver.Offline(OneOf(2, 0, attempt, kEach));
@@ -539,13 +573,12 @@ TEST(PartStagesTest, TriesThatWereReplacedReserveNothing) {
 TEST(PartStagesTest, ATryAtWorkIsNotReplaced) {
   OneReceiver receiver(2);
   std::atomic<bool> has_list = false, goes_on = false;
-  receiver.offline = [&](ByteSource& onions) -> absl::Status {
-    SHOAL_RETURN_IF_ERROR(ReadAll(onions).status());
+  receiver.offline = [&] {
     has_list = true;
     EXPECT_TRUE(Soon([&] { return goes_on.load(); }));
     return absl::OkStatus();
   };
-  std::vector<std::unique_ptr<PartStages::OfflinePart>> parts;
+  std::vector<std::unique_ptr<PartStages::OnionSink>> parts;
   for (const uint32_t from : {0, 1}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(auto part, receiver.Offline(OneOf(2, from, 1)));
     SHOAL_ASSERT_OK(part->Take(Bytes(kOnion)));
@@ -562,18 +595,17 @@ TEST(PartStagesTest, ATryAtWorkIsNotReplaced) {
 // A try that waits for the other machines of its own party, which have no part of it, would wait
 // for ever.
 TEST(PartStagesTest, ATryThatWaitsForItsPartysOtherMachinesIsReplaced) {
-  OneReceiver receiver(1);
+  OneReceiver receiver(2);
   receiver.at_work = false;
   std::atomic<bool> goes_on = false;
   std::atomic<int> stages = 0;
-  receiver.offline = [&](ByteSource& onions) -> absl::Status {
-    SHOAL_RETURN_IF_ERROR(ReadAll(onions).status());
+  receiver.offline = [&] {
     if (++stages == 1) {
       EXPECT_TRUE(Soon([&] { return goes_on.load(); }));
     }
     return absl::OkStatus();
   };
-  std::vector<std::unique_ptr<PartStages::OfflinePart>> parts;
+  std::vector<std::unique_ptr<PartStages::OnionSink>> parts;
   for (const uint64_t attempt : {1, 2}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(auto part, receiver.Offline(OneOf(1, 0, attempt)));
     SHOAL_ASSERT_OK(part->Take(Bytes(kOnion)));
@@ -603,7 +635,7 @@ TEST(PartStagesTest, ATryThatWaitsForItsPartysOtherMachinesIsReplaced) {
 
 TEST(PartStagesTest, OfflineStagesAreCounted) {
   OneReceiver receiver(2);
-  std::vector<std::unique_ptr<PartStages::OfflinePart>> parts;
+  std::vector<std::unique_ptr<PartStages::OnionSink>> parts;
   for (int round = 1; round <= PartStages::kMaxStages; ++round) {
     SHOAL_ASSERT_OK_AND_ASSIGN(auto part, receiver.Offline(OneOf(2, 0, 1), round));
     parts.push_back(std::move(part));
@@ -613,7 +645,7 @@ TEST(PartStagesTest, OfflineStagesAreCounted) {
 }
 
 TEST(PartStagesTest, ALaterOnlineTryWaitsForTheStageAndNotForItsAnswers) {
-  OneReceiver receiver(1);
+  OneReceiver receiver(2);
   std::atomic<bool> at_work = false, goes_on = false;
   int runs = 0;
   receiver.online = [&]() -> absl::StatusOr<std::unique_ptr<ByteSource>> {

@@ -61,6 +61,7 @@ constexpr size_t kSlots = 23;
 // What a machine sent on in its latest try of each stage, and got back.
 struct Sent {
   server::ListPart query_run;
+  bool as_batch = false;                        // what queries were sent as
   std::optional<Bytes> list, queries, answers;  // once whole
 };
 
@@ -113,13 +114,12 @@ class CapturingParts final : public server::PartedSource {
   uint64_t came_ = 0;
 };
 
-class BrokenSource final : public ByteSource, public server::PartedSource {
+class BrokenSource final : public server::PartedSource {
  public:
   explicit BrokenSource(uint64_t size) : size_(size) {}
   uint64_t size() const override { return size_; }
   std::span<const uint64_t> part_bytes() const override { return {&size_, 1}; }
-  absl::StatusOr<BytesView> Next() override { return absl::UnavailableError("the link broke"); }
-  absl::StatusOr<Piece> NextOfAny() override { return Next().status(); }
+  absl::StatusOr<Piece> NextOfAny() override { return absl::UnavailableError("the link broke"); }
 
  private:
   const uint64_t size_;
@@ -138,27 +138,23 @@ class Tap final : public server::Link {
                                              const wire::SignedLiveRounds& live) override {
     return to_->Propose(draft, live);
   }
-  absl::Status Offline(const wire::SignedHeader& header,
+  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
                        std::unique_ptr<ByteSource> onions) override {
     if (Breaks(Call::kOffline)) return absl::UnavailableError("the link broke");
-    return to_->Offline(header, Capture(std::move(onions), sent_->list));
+    return to_->Offline(header, mine, Capture(std::move(onions), sent_->list));
   }
-  absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
-                          std::unique_ptr<ByteSource> onions) override {
-    if (Breaks(Call::kOffline)) return absl::UnavailableError("the link broke");
-    return to_->OfflineRun(header, mine, Capture(std::move(onions), sent_->list));
-  }
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& id, Bytes queries) override {
-    if (Breaks(Call::kOnline)) return absl::UnavailableError("the link broke");
-    sent_->queries = queries;
-    return Back(to_->Online(id, std::move(queries)));
-  }
-  absl::StatusOr<std::unique_ptr<server::PartedSource>> OnlineRun(
-      const Digest& id, const Mine& mine, const wire::QueryBatch& queries) override {
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(
+      const Digest& id, const Mine& mine, server::QueriesOut queries) override {
     sent_->query_run = mine.run;
     if (Breaks(Call::kOnline)) return absl::UnavailableError("the link broke");
-    sent_->queries = wire::EncodeQueryBatch(queries, static_cast<uint32_t>(mine.run.count));
-    auto answers = to_->OnlineRun(id, mine, queries);
+    const auto* const whole = std::get_if<Bytes>(&queries);
+    sent_->as_batch = whole == nullptr;
+    sent_->queries =
+        whole != nullptr
+            ? *whole
+            : wire::EncodeQueryBatch(*std::get<std::shared_ptr<const wire::QueryBatch>>(queries),
+                                     static_cast<uint32_t>(mine.run.count));
+    auto answers = to_->Online(id, mine, std::move(queries));
     if (!answers.ok()) return answers;
     if (Breaks(Call::kAnswers)) return std::make_unique<BrokenSource>((*answers)->size());
     return std::make_unique<CapturingParts>(*std::move(answers), &sent_->answers);
@@ -177,12 +173,6 @@ class Tap final : public server::Link {
     into.reset();
     return std::make_unique<CapturingSource>(std::move(source),
                                              [&into](Bytes bytes) { into = std::move(bytes); });
-  }
-  absl::StatusOr<std::unique_ptr<ByteSource>> Back(
-      absl::StatusOr<std::unique_ptr<ByteSource>> answers) {
-    if (!answers.ok()) return answers;
-    if (Breaks(Call::kAnswers)) return std::make_unique<BrokenSource>((*answers)->size());
-    return Capture(*std::move(answers), sent_->answers);
   }
 
   server::Link* const to_;
@@ -392,6 +382,8 @@ class Chain {
                                  ? PositionsOf(*machine->sent.list, number + 1)
                                  : static_cast<uint32_t>(machine->sent.query_run.count);
       positions += count;
+      // Nothing is encoded before it is cut.
+      EXPECT_EQ(machine->sent.as_batch, party(number).count > 1 || party(number + 1).count > 1);
       SHOAL_CHECK(wire::CheckQueryBatch(*machine->sent.queries, count).ok());
       parts.push_back({*machine->sent.queries, count});
     }
@@ -613,6 +605,7 @@ class Chain {
           PeerLink::Options{
               .party = to.number,
               .machines = to.machines,
+              .senders = own.count,
               .answer_bytes = [&self](const Digest& id) { return self.party->AnswerBytes(id); },
               .stage_limit = 100s,
               .spools = &spools_});
@@ -621,11 +614,9 @@ class Chain {
     self.node = std::make_unique<server::ChainNode>(self.party.get(), self.tap.get());
     if (number == 1) return;
     const uint32_t senders = this->party(number - 1).count;
-    if (senders > 1 || own.count > 1) {
-      self.stages = std::make_unique<PartStages>(PartsOf(*self.node, senders, &spools_));
-    }
-    self.service = std::make_unique<PeerService>(rank == 0 ? self.node.get() : nullptr, nullptr,
-                                                 self.stages.get());
+    self.stages = std::make_unique<PartStages>(PartsOf(*self.node, senders, &spools_));
+    self.service =
+        std::make_unique<PeerService>(self.stages.get(), rank == 0 ? self.node.get() : nullptr);
     auto server = net::Server::Start(
         {.address = "127.0.0.1:0",
          .identity = own.identity->identity(),

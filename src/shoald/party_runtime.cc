@@ -210,6 +210,7 @@ std::unique_ptr<PeerLink> PartyRuntime::LinkToNext() {
   PeerLink::Options link{
       .party = next.number,
       .machines = next.machines,
+      .senders = roster.party(number()).machines,
       .later = roster.size() - next.number,
       .answer_bytes = [party = party_.get()](const Digest& id) { return party->AnswerBytes(id); },
       .stage_limit = std::chrono::seconds(options_.config.stage_limit_s()),
@@ -252,11 +253,9 @@ absl::Status PartyRuntime::OpenFrontend() {
 
 void PartyRuntime::OpenPeers() {
   const uint32_t senders = options_.roster->party(number() - 1).machines;
-  if (senders > 1 || is_one_of_several()) {
-    parts_ = std::make_unique<PartStages>(PartsOf(*node_, senders, &spools_));
-  }
-  peers_ = is_head() ? std::make_unique<PeerService>(node_.get(), states_.get(), parts_.get())
-                     : std::make_unique<PeerService>(nullptr, nullptr, parts_.get());
+  parts_ = std::make_unique<PartStages>(PartsOf(*node_, senders, &spools_));
+  peers_ =
+      std::make_unique<PeerService>(parts_.get(), is_head() ? node_.get() : nullptr, states_.get());
 }
 
 PartyNetwork::Port PartyRuntime::MakePort() {

@@ -206,7 +206,7 @@ class PartyRuntime {
   std::unique_ptr<server::Refreshes> refreshes_;
   std::unique_ptr<ChainWatch> watch_;
   std::unique_ptr<ClientService> clients_;
-  std::unique_ptr<PartStages> parts_;  // if this party or the one before has several machines
+  std::unique_ptr<PartStages> parts_;  // with peers_
   std::unique_ptr<PeerService> peers_;
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<RefreshDriver> refresh_driver_;

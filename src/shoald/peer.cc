@@ -20,8 +20,7 @@ absl::Status Refused(const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
-  const server::Party::InputLimits input =
-      node_ == nullptr ? parts_->MaxInput() : node_->party().MaxInput();
+  const server::Party::InputLimits input = parts_->MaxInput();
   switch (type) {
     case FrameType::kProposeRound:
     case FrameType::kRoundReports:
@@ -77,51 +76,22 @@ void PeerService::Run(int most, std::function<absl::StatusOr<Response>()> answer
   });
 }
 
+// A list of onions, or a part of one, on its way in.
 class PeerService::OfflineSink final : public net::BulkSink {
  public:
-  OfflineSink(PeerService* service, wire::SignedHeader header,
-              std::shared_ptr<server::Party::Intake> intake)
-      : service_(service), header_(std::move(header)), intake_(std::move(intake)) {}
+  OfflineSink(PeerService* service, std::unique_ptr<PartStages::OnionSink> onions)
+      : service_(service), onions_(std::move(onions)) {}
 
   absl::Status Take(BytesView piece) override {
-    const absl::Status taken = intake_->Take(piece);
-    return taken.ok() ? taken : Refused(taken);
-  }
-
-  void Done(net::Reply reply) override {
-    service_->Run(
-        kMaxStageCalls,
-        [node = service_->node_, header = std::move(header_),
-         intake = std::move(intake_)]() mutable -> absl::StatusOr<Response> {
-          const absl::Status done = node->Offline(header, std::move(intake));
-          if (!done.ok()) return Refused(done);
-          return Response{wire::MakeFrame(FrameType::kOffline, wire::OfflineResponse())};
-        },
-        std::move(reply));
-  }
-
- private:
-  PeerService* const service_;
-  wire::SignedHeader header_;
-  std::shared_ptr<server::Party::Intake> intake_;
-};
-
-// A part of an onion list, on its way in.
-class PeerService::PartSink final : public net::BulkSink {
- public:
-  PartSink(PeerService* service, std::unique_ptr<PartStages::OfflinePart> part)
-      : service_(service), part_(std::move(part)) {}
-
-  absl::Status Take(BytesView piece) override {
-    const absl::Status taken = part_->Take(piece);
+    const absl::Status taken = onions_->Take(piece);
     return taken.ok() ? taken : Refused(taken);
   }
 
   void Done(net::Reply reply) override {
     service_->Run(
         service_->Most(kMaxStageCalls),
-        [part = std::shared_ptr(std::move(part_))]() -> absl::StatusOr<Response> {
-          const absl::Status done = part->Wait();
+        [onions = std::shared_ptr(std::move(onions_))]() -> absl::StatusOr<Response> {
+          const absl::Status done = onions->Wait();
           if (!done.ok()) return Refused(done);
           return Response{wire::MakeFrame(FrameType::kOffline, wire::OfflineResponse())};
         },
@@ -130,32 +100,18 @@ class PeerService::PartSink final : public net::BulkSink {
 
  private:
   PeerService* const service_;
-  std::unique_ptr<PartStages::OfflinePart> part_;
+  std::unique_ptr<PartStages::OnionSink> onions_;
 };
-
-absl::Status PeerService::CheckPart(bool has_part) const {
-  if (has_part == (parts_ != nullptr)) return absl::OkStatus();
-  return absl::InvalidArgumentError(has_part
-                                        ? "a part of a list, where both parties have one machine"
-                                        : "a whole list, where a party has several machines");
-}
 
 absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Frame& request,
                                                                  uint64_t bulk_bytes) {
   if (request.type != FrameType::kOffline) return nullptr;
   wire::OfflineRequest message;
-  absl::Status status = wire::ParseFrame(request, request.type, message);
-  if (status.ok()) status = CheckPart(message.has_part());
+  const absl::Status status = wire::ParseFrame(request, request.type, message);
   if (!status.ok()) return Refused(status);
-  if (parts_ != nullptr) {
-    auto part = parts_->Offline(message, bulk_bytes);
-    if (!part.ok()) return Refused(part.status());
-    return std::make_unique<PartSink>(this, *std::move(part));
-  }
-  auto intake = node_->party().BeginOffline(message.header(), bulk_bytes);
-  if (!intake.ok()) return Refused(intake.status());
-  return std::make_unique<OfflineSink>(this, std::move(*message.mutable_header()),
-                                       *std::move(intake));
+  auto onions = parts_->Offline(message, bulk_bytes);
+  if (!onions.ok()) return Refused(onions.status());
+  return std::make_unique<OfflineSink>(this, *std::move(onions));
 }
 
 absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
@@ -178,13 +134,7 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
     case FrameType::kOnline: {
       wire::OnlineRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-      SHOAL_RETURN_IF_ERROR(CheckPart(message.has_part()));
-      if (parts_ != nullptr) {
-        SHOAL_ASSIGN_OR_RETURN(auto answers, parts_->Online(message, std::move(request.bulk)));
-        return Response{wire::MakeFrame(request.type, wire::OnlineResponse()), std::move(answers)};
-      }
-      SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(message.round_id()));
-      SHOAL_ASSIGN_OR_RETURN(auto answers, node_->Online(id, std::move(request.bulk)));
+      SHOAL_ASSIGN_OR_RETURN(auto answers, parts_->Online(message, std::move(request.bulk)));
       return Response{wire::MakeFrame(request.type, wire::OnlineResponse()), std::move(answers)};
     }
     case FrameType::kRoundReports: {
@@ -242,6 +192,21 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
 
 namespace {
 
+// This machine's list on its way in.
+class SliceSink final : public PartStages::OnionSink {
+ public:
+  SliceSink(server::ChainNode* node, wire::SignedHeader header,
+            std::shared_ptr<server::Party::Intake> intake)
+      : node_(node), header_(std::move(header)), intake_(std::move(intake)) {}
+  absl::Status Take(BytesView piece) override { return intake_->Take(piece); }
+  absl::Status Wait() override { return node_->Offline(header_, std::move(intake_)); }
+
+ private:
+  server::ChainNode* const node_;
+  const wire::SignedHeader header_;
+  std::shared_ptr<server::Party::Intake> intake_;
+};
+
 // Answers for machines of the party before, from one of several. They are given out by a thread
 // that serves connections and must not wait for this party's other machines, as the last piece of
 // an output does: so all of them are made first.
@@ -268,33 +233,17 @@ PartStages::Options PartsOf(server::ChainNode& node, uint32_t senders, SpoolPlac
       .open = [&party](const Digest& id) { return party.AnswerBytes(id).status(); },
       .at_work = [&party](const Digest& id,
                           uint64_t attempt) { return party.IsAtWork(id, attempt); },
-      .offline = [&node, &party, onion_bytes](
-                     const wire::SignedHeader& header, const server::ListPart& list,
-                     uint64_t attempt) -> absl::StatusOr<PartStages::RunOffline> {
-        const uint64_t bytes = list.count * onion_bytes;
-        SHOAL_ASSIGN_OR_RETURN(
-            auto intake,
-            party.has_several_machines()
-                ? party.BeginOffline(header, bytes, {.attempt = attempt, .records = list.records})
-                : party.BeginOffline(header, bytes));
-        return [&node, header, intake = std::move(intake)](ByteSource& onions) -> absl::Status {
-          for (;;) {
-            SHOAL_ASSIGN_OR_RETURN(const BytesView piece, onions.Next());
-            if (piece.empty()) return node.Offline(header, intake);
-            SHOAL_RETURN_IF_ERROR(intake->Take(piece));
-          }
-        };
+      .offline = [&node](const wire::SignedHeader& header, uint64_t bytes,
+                         const server::StageTry& stage)
+          -> absl::StatusOr<std::unique_ptr<PartStages::OnionSink>> {
+        SHOAL_ASSIGN_OR_RETURN(auto intake, node.party().BeginOffline(header, bytes, stage));
+        return std::make_unique<SliceSink>(&node, header, std::move(intake));
       },
-      .online = [&node, &party, spools](
-                    const Digest& id, const server::ListPart& slice, uint64_t attempt,
-                    wire::QueryBatch queries) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
-        const server::StageTry stage = {.attempt = attempt, .records = slice.records};
-        if (!party.has_several_machines()) {
-          Bytes encoded = wire::EncodeQueryBatch(queries, static_cast<uint32_t>(slice.count));
-          queries = {};  // frees memory
-          return node.Online(id, std::move(encoded), stage);
-        }
+      .online = [&node, spools](
+                    const Digest& id, server::QueriesIn queries,
+                    const server::StageTry& stage) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
         SHOAL_ASSIGN_OR_RETURN(auto answers, node.Online(id, std::move(queries), stage));
+        if (!node.party().has_several_machines()) return answers;
         return Made(std::move(answers), *spools);
       },
   };

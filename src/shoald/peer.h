@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 
-#include "src/base/check.h"
 #include "src/base/stopwatch.h"
 #include "src/net/server.h"
 #include "src/parallel/task_group.h"
@@ -28,14 +27,10 @@ class PeerService {
   // the party before this one connects here, and takes no place of others.
   static constexpr std::chrono::minutes kIdle{30};
 
-  // All must outlive the service. Without `states` nothing is said of parties. `parts` is there if
-  // this party or the one before it has several machines; then lists come in parts alone. `node` is
-  // null at a machine that is not its party's head, which takes nothing else.
-  explicit PeerService(server::ChainNode* node, ChainStates* states = nullptr,
-                       PartStages* parts = nullptr)
-      : node_(node), states_(states), parts_(parts) {
-    SHOAL_CHECK(node_ != nullptr || parts_ != nullptr);
-  }
+  // All must outlive the service. `node` is null at a machine that is not its party's head, which
+  // takes nothing but lists. Without `states` nothing is said of parties.
+  explicit PeerService(PartStages* parts, server::ChainNode* node, ChainStates* states = nullptr)
+      : parts_(parts), node_(node), states_(states) {}
 
   // Since a list of live rounds was taken, or since the start.
   double SecondsSinceHeard() const { return since_start_.Seconds() - heard_at_s_; }
@@ -48,7 +43,6 @@ class PeerService {
 
  private:
   class OfflineSink;
-  class PartSink;
   struct Response {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk = nullptr;  // sent in place of the frame's, if there is one
@@ -61,16 +55,12 @@ class PeerService {
   // to proposals, lists of live rounds and reports.
   static constexpr int kMaxCalls = 64, kMaxStageCalls = 56;
   // A machine has a call for each machine of the party before.
-  int Most(int calls) const {
-    return parts_ == nullptr ? calls : calls * static_cast<int>(parts_->senders());
-  }
-  // INVALID_ARGUMENT unless a part is named where there are parts, and none elsewhere.
-  absl::Status CheckPart(bool has_part) const;
+  int Most(int calls) const { return calls * static_cast<int>(parts_->senders()); }
   absl::StatusOr<Response> Answer(wire::Frame request);
 
+  PartStages* const parts_;
   server::ChainNode* const node_;
   ChainStates* const states_;
-  PartStages* const parts_;
   const Stopwatch since_start_;
   std::atomic<double> heard_at_s_ = 0;
   std::atomic<int> calls_ = 0;
@@ -78,8 +68,8 @@ class PeerService {
   TaskGroup tasks_;
 };
 
-// How a machine takes lists where its party or the one before it has several; `senders`: how many
-// that one has. Node and spools must outlive the stages.
+// How a machine takes lists from a party of `senders` machines. Node and spools must outlive the
+// stages.
 PartStages::Options PartsOf(server::ChainNode& node, uint32_t senders, SpoolPlace* spools);
 
 }  // namespace shoal::shoald

@@ -17,11 +17,6 @@ constexpr std::chrono::milliseconds kLiveCall = 2s;
 // More for each party after the next one.
 constexpr std::chrono::milliseconds kLaterParty = 2s;
 
-// The number of tallies in the header of an encoded batch that this party made.
-uint64_t CountOf(BytesView queries) {
-  return queries.size() < 5 ? 0 : LoadLe<uint32_t>(queries.data() + 1);
-}
-
 // The answers of a refresh, as they come from the next party.
 class PeerRefresh final : public server::RefreshAnswers {
  public:
@@ -43,6 +38,7 @@ PeerLink::PeerLink(std::unique_ptr<PeerCalls> calls, Options options)
       options_(std::move(options)),
       runs_({.party = options_.party,
              .machines = options_.machines,
+             .senders = options_.senders,
              .answer_bytes = options_.answer_bytes,
              .call = [this](PeerCall call) { return CallStage(std::move(call)); },
              .spools = options_.spools}) {}
@@ -93,39 +89,6 @@ absl::StatusOr<wire::SignedHeader> PeerLink::Propose(const wire::RoundHeader& dr
       wire::ProposeRoundResponse response,
       Ask<wire::ProposeRoundResponse>(FrameType::kProposeRound, request, kShortCall, nullptr));
   return std::move(*response.mutable_header());
-}
-
-absl::Status PeerLink::Offline(const wire::SignedHeader& header,
-                               std::unique_ptr<ByteSource> onions) {
-  if (options_.machines > 1) return runs_.Offline(header, std::move(onions));
-  wire::OfflineRequest request;
-  *request.mutable_header() = header;
-  const Digest round_id = round::RoundId(header.header());
-  SHOAL_ASSIGN_OR_RETURN(const PeerAnswer answer,
-                         CallStage({.request = RequestFrame(FrameType::kOffline, request),
-                                    .bulk = onions.get(),
-                                    .round_id = round_id,
-                                    .cancelled = Over(round_id)}));
-  wire::OfflineResponse response;
-  return wire::ParseFrame(answer.frame, FrameType::kOffline, response);
-}
-
-absl::StatusOr<std::unique_ptr<ByteSource>> PeerLink::Online(const Digest& round_id,
-                                                             Bytes queries) {
-  if (options_.machines > 1) return runs_.Online(round_id, queries);
-  SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, options_.answer_bytes(round_id));
-  const uint64_t expected = CountOf(queries) * answer_bytes;
-  wire::OnlineRequest request;
-  request.set_round_id(ToString(round_id));
-  SHOAL_ASSIGN_OR_RETURN(
-      PeerAnswer answer,
-      CallStage({.request = RequestFrame(FrameType::kOnline, request, std::move(queries)),
-                 .answer_bulk_bytes = expected,
-                 .round_id = round_id,
-                 .cancelled = Over(round_id)}));
-  wire::OnlineResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
-  return std::move(answer.bulk);
 }
 
 absl::StatusOr<server::StageReports> PeerLink::Reports(const Digest& round_id) {

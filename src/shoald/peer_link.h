@@ -32,6 +32,7 @@ class PeerLink final : public server::Link {
   struct Options {
     uint32_t party = 2;     // the next one
     uint32_t machines = 1;  // that it has
+    uint32_t senders = 1;   // machines of this party
     // The number of parties after the next one, which is given more time for each, so that the
     // error of the one before a party that does not answer comes first, and names it.
     uint32_t later = 0;
@@ -43,7 +44,7 @@ class PeerLink final : public server::Link {
     // keeps no terms.
     AnswerBytes refresh_bytes = nullptr;
     std::chrono::seconds stage_limit{0};
-    // Where answers of several machines wait for their turn; needed if there are several.
+    // Where answers of several machines wait for their turn; needed if either party has several.
     SpoolPlace* spools = nullptr;
   };
 
@@ -51,21 +52,16 @@ class PeerLink final : public server::Link {
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                              const wire::SignedLiveRounds& live) override;
-  absl::Status Offline(const wire::SignedHeader& header,
-                       std::unique_ptr<ByteSource> onions) override;
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     Bytes queries) override;
   // Returns when all machines that get something of the run are ready. Errors: those of the first
   // call that failed; the others are then given up. CANCELLED once mine.given_up says so.
-  absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
-                          std::unique_ptr<ByteSource> onions) override {
-    return runs_.OfflineRun(header, mine, std::move(onions));
+  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
+                       std::unique_ptr<ByteSource> onions) override {
+    return runs_.Offline(header, mine, std::move(onions));
   }
-  // `queries` is over the positions of the run. Returns when a machine begins to answer: by then
-  // the machines of its party have all queries.
-  absl::StatusOr<std::unique_ptr<server::PartedSource>> OnlineRun(
-      const Digest& round_id, const Mine& mine, const wire::QueryBatch& queries) override {
-    return runs_.OnlineRun(round_id, mine, queries);
+  // Returns when a machine begins to answer: by then the machines of its party have all queries.
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(
+      const Digest& round_id, const Mine& mine, server::QueriesOut queries) override {
+    return runs_.Online(round_id, mine, std::move(queries));
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
   // Gives up after two seconds for each party, as the next list follows.

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <functional>
 #include <future>
@@ -51,20 +50,20 @@ constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 
 constexpr uint64_t kTagBytes = 16;  // of an answer's tag
 
+const server::Mine kThreeOnions = {.rank = 0, .attempt = 0, .run = {3, 0, 3}};  // of 32 bytes
+
 absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
 
 PeerLink LinkTo(const roster::Party& next, const roster::TlsIdentity* identity,
                 PeerLink::AnswerBytes answer_bytes, std::chrono::seconds stage_limit,
-                uint32_t later = 0, SpoolPlace* spools = nullptr,
-                PeerLink::AnswerBytes refresh_bytes = nullptr) {
+                uint32_t later = 0, PeerLink::AnswerBytes refresh_bytes = nullptr) {
   return PeerLink(std::make_unique<TlsCalls>(next, *identity),
                   {.party = next.number,
                    .machines = next.machines,
                    .later = later,
                    .answer_bytes = std::move(answer_bytes),
                    .refresh_bytes = std::move(refresh_bytes),
-                   .stage_limit = stage_limit,
-                   .spools = spools});
+                   .stage_limit = stage_limit});
 }
 
 class PeerTest : public ::testing::Test {
@@ -79,7 +78,9 @@ class PeerTest : public ::testing::Test {
 
   void Start(uint16_t port = 0) {
     server_.reset();
-    service_ = std::make_unique<PeerService>(&deployment_.node(2), nullptr, parts_);
+    service_.reset();
+    stages_ = std::make_unique<PartStages>(PartsOf(deployment_.node(2), 1, &spools_));
+    service_ = std::make_unique<PeerService>(stages_.get(), &deployment_.node(2));
     auto server = net::Server::Start(
         {.address = absl::StrCat("127.0.0.1:", port),
          .identity = party2_.identity(),
@@ -197,7 +198,8 @@ class PeerTest : public ::testing::Test {
 
   const TestIdentity party1_{1}, party2_{2};
   server::testing::Deployment deployment_;
-  PartStages* parts_ = nullptr;  // of the next Start
+  SpoolPlace spools_{::testing::TempDir(), 1 << 24};
+  std::unique_ptr<PartStages> stages_;
   std::unique_ptr<PeerService> service_;
   std::unique_ptr<net::Server> server_;
 };
@@ -206,100 +208,6 @@ TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
   PeerLink link = MakeLink();
   server::ChainNode chain(&deployment_.party(1), &link);
   RunARound(chain);
-}
-
-// What a party of two machines sends to one of one: a third of every list over one link, the rest
-// over another one.
-class TwoMachines final : public server::Link {
- public:
-  TwoMachines(PeerLink* head, PeerLink* other) : links_{head, other} {}
-
-  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
-                                             const wire::SignedLiveRounds& live) override {
-    return links_[0]->Propose(draft, live);
-  }
-  absl::Status Offline(const wire::SignedHeader& header,
-                       std::unique_ptr<ByteSource> onions) override {
-    SHOAL_ASSIGN_OR_RETURN(const Bytes list, ReadAll(*onions));
-    const size_t onion_bytes = server::OnionBytesFor(3, 2);
-    records_ = list.size() / onion_bytes;
-    ++attempt_;
-    std::array<absl::Status, 2> done;
-    std::vector<std::thread> calls;
-    for (uint32_t i = 0; i < 2; ++i) {
-      calls.emplace_back([&, i] {
-        const server::ListPart run = RunOf(i);
-        const BytesView own =
-            BytesView(list).subspan(run.first * onion_bytes, run.count * onion_bytes);
-        done[i] =
-            links_[i]->OfflineRun(header, {i, attempt_, run}, std::make_unique<ViewSource>(own));
-      });
-    }
-    for (std::thread& call : calls) call.join();
-    return done[0].ok() ? done[1] : done[0];
-  }
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     Bytes queries) override {
-    SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
-                           wire::DecodeQueryBatch(queries, static_cast<uint32_t>(records_)));
-    ++attempt_;
-    std::array<absl::StatusOr<Bytes>, 2> answers;
-    std::vector<std::thread> calls;
-    for (uint32_t i = 0; i < 2; ++i) {
-      calls.emplace_back([&, i] {
-        answers[i] = [&]() -> absl::StatusOr<Bytes> {
-          const auto count = static_cast<uint32_t>(RunOf(i).count);
-          const Bytes mine = wire::EncodeQueryBatch(
-              server::CutBatch(batch, {records_, 0, records_}, RunOf(i)), count);
-          SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch cut, wire::DecodeQueryBatch(mine, count));
-          SHOAL_ASSIGN_OR_RETURN(const auto source,
-                                 links_[i]->OnlineRun(round_id, {i, attempt_, RunOf(i)}, cut));
-          return ReadAll(*source);
-        }();
-      });
-    }
-    for (std::thread& call : calls) call.join();
-    Bytes joined;
-    for (const auto& part : answers) {
-      SHOAL_RETURN_IF_ERROR(part.status());
-      Append(joined, *part);
-    }
-    return std::make_unique<BytesSource>(std::move(joined));
-  }
-  absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override {
-    return links_[0]->Reports(round_id);
-  }
-  absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override {
-    return links_[0]->Live(live);
-  }
-
- private:
-  server::ListPart RunOf(uint32_t machine) const {
-    const uint64_t third = records_ / 3;
-    return machine == 0 ? server::ListPart{records_, 0, third}
-                        : server::ListPart{records_, third, records_ - third};
-  }
-
-  const std::array<PeerLink*, 2> links_;
-  uint64_t records_ = 0, attempt_ = 0;
-};
-
-TEST_F(PeerTest, AWholeRoundRunsFromAPartyOfTwoMachines) {
-  SpoolPlace spools(::testing::TempDir(), 1 << 24);
-  server_.reset();
-  PartStages parts(PartsOf(deployment_.node(2), 2, &spools));
-  parts_ = &parts;
-  Start();
-  const auto answer_bytes = [this](const Digest& id) {
-    return deployment_.party(1).AnswerBytes(id);
-  };
-  PeerLink head = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
-  PeerLink other = LinkTo(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
-  TwoMachines link(&head, &other);
-  server::ChainNode chain(&deployment_.party(1), &link);
-  RunARound(chain);
-  server_.reset();
-  service_.reset();
 }
 
 // Passes connections on to a port of this machine, until it cuts them.
@@ -729,7 +637,7 @@ TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
   PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 1s);
-  EXPECT_THAT(link.Offline({}, std::make_unique<BytesSource>(Bytes(100))),
+  EXPECT_THAT(link.Offline({}, kThreeOnions, std::make_unique<BytesSource>(Bytes(96))),
               StatusIs(absl::StatusCode::kDeadlineExceeded, party.peer_address));
 }
 
@@ -743,7 +651,9 @@ TEST_F(PeerTest, APartyTwoHopsAwayThatHangsIsNamed) {
   PeerLink link2 = LinkTo(third, &party2_.tls(), AnswersOf112Bytes, 60s);
   server::ChainNode node2(&deployment_.party(2), &link2);
   server_.reset();
-  service_ = std::make_unique<PeerService>(&node2);
+  service_.reset();
+  PartStages stages2(PartsOf(node2, 1, &spools_));
+  service_ = std::make_unique<PeerService>(&stages2, &node2);
   SHOAL_ASSERT_OK_AND_ASSIGN(
       server_, net::Server::Start({.address = "127.0.0.1:0",
                                    .identity = party2_.identity(),
@@ -778,12 +688,13 @@ TEST_F(PeerTest, ACallEndsWithItsRound) {
       },
       1000s);
   auto call = std::async(std::launch::async, [&] {
-    return link.Offline({}, std::make_unique<BytesSource>(Bytes(100)));
+    return link.Offline({}, kThreeOnions, std::make_unique<BytesSource>(Bytes(96)));
   });
   called.get_future().wait();
   open = false;
   EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled, party.peer_address));
-  EXPECT_THAT(link.Online({}, Bytes(5)).status(), StatusIs(absl::StatusCode::kNotFound, "open"));
+  EXPECT_THAT(link.Online({}, {}, Bytes(5)).status(),
+              StatusIs(absl::StatusCode::kNotFound, "open"));
 }
 
 // Lists keep their connection. When the other party has been restarted they take a new one.
@@ -836,7 +747,8 @@ TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {
   party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
   PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s);
   const Bytes two = wire::EncodeQueryBatch({.positions = {1, 3}, .tallies = {7, 8}}, 5);
-  EXPECT_THAT(link.Online({}, two).status(), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
+  EXPECT_THAT(link.Online({}, {}, two).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "224"));
 }
 
 class TermPeerTest : public PeerTest {
@@ -852,10 +764,9 @@ class TermPeerTest : public PeerTest {
             .term_limit = limit};
   }
   PeerLink MakeTermLink() {
-    return LinkTo(Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1,
-                  /*spools=*/nullptr, [this](const Digest& id) {
-                    return deployment_.terms(1).AnswerBytesFromNext(id);
-                  });
+    return LinkTo(
+        Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1,
+        [this](const Digest& id) { return deployment_.terms(1).AnswerBytesFromNext(id); });
   }
   // Runs a round, and has all parties take the next epoch.
   void Enrol() {
@@ -917,7 +828,7 @@ TEST_F(TermPeerTest, ARefreshEndsWithItsTermAndTakesNoMoreThanItAskedFor) {
   };
   wire::SignedRefreshHeader refresh;
   refresh.mutable_header()->set_round_id(ToString(id()));
-  PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 1000s, 0, nullptr, bytes);
+  PeerLink link = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 1000s, 0, bytes);
   auto call = std::async(std::launch::async, [&] { return link.Refresh(refresh).status(); });
   called.get_future().wait();
   lives = false;
@@ -938,10 +849,10 @@ TEST_F(TermPeerTest, ARefreshEndsWithItsTermAndTakesNoMoreThanItAskedFor) {
                            reply(wire::MakeFrame(request.type, response, Bytes(2 * 112 + 1)));
                          }));
   party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
-  PeerLink greedy = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr, bytes);
+  PeerLink greedy = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, bytes);
   EXPECT_THAT(greedy.Refresh(refresh), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
-  PeerLink wide = LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr,
-                         [](const Digest&) { return 225; });
+  PeerLink wide =
+      LinkTo(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, [](const Digest&) { return 225; });
   SHOAL_EXPECT_OK(wide.Refresh(refresh));
   for (const size_t size : {63, 9 * 32}) {
     tags.resize(size);

@@ -68,19 +68,22 @@ class StandInChain final : public server::Link {
                                              const wire::SignedLiveRounds&) override {
     return absl::UnimplementedError("the head's");
   }
-  absl::Status Offline(const wire::SignedHeader& header,
+  absl::Status Offline(const wire::SignedHeader& header, const server::Mine&,
                        std::unique_ptr<ByteSource> onions) override {
     SHOAL_ASSIGN_OR_RETURN(const Bytes list, ReadAll(*onions));
     positions_ = list.size() / onion::OnionBytes(2);
     answer_bytes_ = round::TaggedAnswerBytes(header.header());
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest&, Bytes queries) override {
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(
+      const Digest&, const server::Mine&, server::QueriesOut queries) override {
     ++tries;
     if (before_online) SHOAL_RETURN_IF_ERROR(before_online());
-    SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
-                           wire::DecodeQueryBatch(queries, static_cast<uint32_t>(positions_)));
-    return std::make_unique<BytesSource>(Bytes(batch.positions.size() * answer_bytes_));
+    SHOAL_ASSIGN_OR_RETURN(
+        const wire::QueryBatch batch,
+        wire::DecodeQueryBatch(std::get<Bytes>(queries), static_cast<uint32_t>(positions_)));
+    return std::make_unique<server::OnePart>(
+        std::make_unique<BytesSource>(Bytes(batch.positions.size() * answer_bytes_)));
   }
   absl::StatusOr<server::StageReports> Reports(const Digest&) override {
     return server::StageReports();

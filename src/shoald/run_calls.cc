@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/parallel/mutex.h"
 #include "src/parallel/task_group.h"
 #include "src/round/header.h"
 
@@ -18,11 +20,11 @@ using wire::FrameType;
 // How often a call that waits looks whether it is to go on.
 constexpr std::chrono::milliseconds kLookAgain(100);
 
-wire::ListPart WirePart(const server::Mine& mine, const server::Shipment& shipment) {
+wire::ListPart WirePart(uint32_t from, uint64_t attempt, const server::Shipment& shipment) {
   wire::ListPart part;
-  part.set_from_machine(mine.rank);
+  part.set_from_machine(from);
   part.set_to_machine(shipment.to);
-  part.set_attempt(mine.attempt);
+  part.set_attempt(attempt);
   part.set_records(shipment.part.records);
   part.set_first(shipment.part.first);
   part.set_count(shipment.part.count);
@@ -49,8 +51,8 @@ class FirstError {
 
 }  // namespace
 
-absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& mine,
-                                  std::unique_ptr<ByteSource> onions) {
+absl::Status RunCalls::Offline(const wire::SignedHeader& header, const Mine& mine,
+                               std::unique_ptr<ByteSource> onions) {
   const size_t onion_bytes = server::OnionBytesFor(
       static_cast<uint32_t>(header.header().onion_keys_size()), options_.party);
   const std::vector<server::Shipment> shipments =
@@ -62,6 +64,7 @@ absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& 
   if (mine.run.count * onion_bytes != onions->size()) {
     return absl::InternalError("not the onions of the run");
   }
+  const uint64_t attempt = AttemptOf(mine);
   FirstError error;
   TaskGroup calls;  // each waits for the end of the stage
   const Digest round_id = round::RoundId(header.header());
@@ -78,7 +81,9 @@ absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& 
              part = std::make_shared<std::unique_ptr<ByteSource>>(*std::move(made))]() mutable {
               wire::OfflineRequest request;
               *request.mutable_header() = header;
-              *request.mutable_part() = WirePart(mine, shipments[i]);
+              if (in_parts()) {
+                *request.mutable_part() = WirePart(mine.rank, attempt, shipments[i]);
+              }
               const absl::StatusOr<PeerAnswer> answer =
                   options_.call({.request = RequestFrame(FrameType::kOffline, request),
                                  .bulk = part->get(),
@@ -96,10 +101,10 @@ absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& 
 }
 
 // The answers to the queries of a run, on their way from several machines.
-class RunCalls::RunAnswers final : public ByteSource, public server::PartedSource {
+class RunCalls::RunAnswers final : public server::PartedSource {
  public:
-  RunAnswers(uint64_t bytes, SpoolPlace* spools, server::PartJoin::Reading reading)
-      : join_(bytes, spools, nullptr, reading) {}
+  RunAnswers(uint64_t bytes, SpoolPlace* spools)
+      : join_(bytes, spools, nullptr, server::PartJoin::Reading::kAsItComes) {}
   ~RunAnswers() override {
     dropped_ = true;
     join_.Drop();
@@ -107,11 +112,6 @@ class RunCalls::RunAnswers final : public ByteSource, public server::PartedSourc
   }
   uint64_t size() const override { return join_.size(); }
   std::span<const uint64_t> part_bytes() const override { return part_bytes_; }
-  absl::StatusOr<BytesView> Next() override {
-    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, join_.Next());
-    if (piece.empty()) SHOAL_RETURN_IF_ERROR(WaitForAll());
-    return piece;
-  }
   absl::StatusOr<Piece> NextOfAny() override {
     SHOAL_ASSIGN_OR_RETURN(const Piece piece, join_.NextOfAny());
     if (piece.bytes.empty()) SHOAL_RETURN_IF_ERROR(WaitForAll());
@@ -178,95 +178,70 @@ class RunCalls::RunAnswers final : public ByteSource, public server::PartedSourc
   TaskGroup calls_;
 };
 
-absl::Status RunCalls::FetchPart(const Digest& round_id, wire::OnlineRequest request, Bytes queries,
-                                 uint64_t expected, const std::function<bool()>& cancelled,
-                                 const std::function<void()>& answered,
-                                 server::PartJoin::Part& part) const {
+absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::Fetch(const Digest& round_id,
+                                                            wire::OnlineRequest request,
+                                                            Bytes queries, uint64_t expected,
+                                                            std::function<bool()> cancelled) const {
+  request.set_round_id(ToString(round_id));
   const uint32_t machine = request.part().to_machine();
   SHOAL_ASSIGN_OR_RETURN(
-      const PeerAnswer answer,
+      PeerAnswer answer,
       options_.call({.request = RequestFrame(FrameType::kOnline, request, std::move(queries)),
                      .answer_bulk_bytes = expected,
                      .machine = machine,
                      .round_id = round_id,
-                     .cancelled = cancelled}));
+                     .cancelled = std::move(cancelled)}));
   wire::OnlineResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
-  if (answer.bulk->size() != expected) {
-    return absl::InvalidArgumentError(absl::StrCat("machine ", machine, " of party ",
-                                                   options_.party, " sent ", answer.bulk->size(),
-                                                   " bytes of answers instead of ", expected));
-  }
-  answered();
-  for (;;) {
-    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answer.bulk->Next());
-    if (piece.empty()) return absl::OkStatus();
-    SHOAL_RETURN_IF_ERROR(part.Take(piece));
-  }
+  return std::move(answer.bulk);
 }
 
-absl::StatusOr<std::unique_ptr<server::PartedSource>> RunCalls::OnlineRun(
-    const Digest& round_id, const Mine& mine, const wire::QueryBatch& queries) {
-  return Ask(round_id, mine, queries, server::PartJoin::Reading::kAsItComes);
-}
-
-absl::StatusOr<std::unique_ptr<RunCalls::RunAnswers>> RunCalls::Ask(
-    const Digest& round_id, const Mine& mine, const wire::QueryBatch& queries,
-    server::PartJoin::Reading reading) {
+absl::StatusOr<std::unique_ptr<server::PartedSource>> RunCalls::Online(const Digest& round_id,
+                                                                       const Mine& mine,
+                                                                       server::QueriesOut queries) {
   SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, options_.answer_bytes(round_id));
-  auto answers = std::make_unique<RunAnswers>(queries.positions.size() * answer_bytes,
-                                              options_.spools, reading);
+  if (auto* const whole = std::get_if<Bytes>(&queries)) {
+    SHOAL_CHECK(!in_parts());
+    const uint64_t expected = wire::EncodedQueries(*whole) * answer_bytes;
+    SHOAL_ASSIGN_OR_RETURN(auto all,
+                           Fetch(round_id, {}, std::move(*whole), expected, Over(round_id)));
+    return std::make_unique<server::OnePart>(std::move(all));
+  }
+  const wire::QueryBatch& run = *std::get<std::shared_ptr<const wire::QueryBatch>>(queries);
+  const uint64_t attempt = AttemptOf(mine);
+  auto answers = std::make_unique<RunAnswers>(run.positions.size() * answer_bytes, options_.spools);
   const auto cancelled = [raw = answers.get(), over = Over(round_id)] {
     return raw->given_up() || over();
   };
   for (const server::Shipment& shipment :
        server::Shipments(mine.run, mine.rank, options_.machines)) {
-    const wire::QueryBatchView batch = server::CutBatch(queries, mine.run, shipment.part);
+    const wire::QueryBatchView batch = server::CutBatch(run, mine.run, shipment.part);
     const uint64_t expected = batch.positions.size() * answer_bytes;
     SHOAL_ASSIGN_OR_RETURN(auto part, answers->Begin(expected));
     wire::OnlineRequest request;
-    request.set_round_id(ToString(round_id));
-    *request.mutable_part() = WirePart(mine, shipment);
+    *request.mutable_part() = WirePart(mine.rank, attempt, shipment);
     answers->Spawn(
         [this, round_id, request = std::move(request), expected, cancelled,
          encoded = wire::EncodeQueryBatch(batch, static_cast<uint32_t>(shipment.part.count)),
-         part = std::shared_ptr(std::move(part))](const auto& answered) {
-          return FetchPart(round_id, request, encoded, expected, cancelled, answered, *part);
+         part = std::shared_ptr(std::move(part))](const auto& answered) -> absl::Status {
+          SHOAL_ASSIGN_OR_RETURN(const auto got,
+                                 Fetch(round_id, request, encoded, expected, cancelled));
+          if (got->size() != expected) {
+            return absl::InvalidArgumentError(
+                absl::StrCat("machine ", request.part().to_machine(), " of party ", options_.party,
+                             " sent ", got->size(), " bytes of answers instead of ", expected));
+          }
+          answered();
+          for (;;) {
+            SHOAL_ASSIGN_OR_RETURN(const BytesView piece, got->Next());
+            if (piece.empty()) return absl::OkStatus();
+            SHOAL_RETURN_IF_ERROR(part->Take(piece));
+          }
         });
   }
   // A machine answers once its party's machines have all parts of all calls, and agree.
   SHOAL_RETURN_IF_ERROR(answers->WaitForFirst(mine.given_up));
   return answers;
-}
-
-absl::Status RunCalls::Offline(const wire::SignedHeader& header,
-                               std::unique_ptr<ByteSource> onions) {
-  const size_t onion_bytes = server::OnionBytesFor(
-      static_cast<uint32_t>(header.header().onion_keys_size()), options_.party);
-  if (onions->size() % onion_bytes != 0) return absl::InternalError("not a list of onions");
-  const uint64_t records = onions->size() / onion_bytes;
-  {
-    const MutexLock lock(mutex_);
-    std::erase_if(lists_,
-                  [this](const auto& list) { return !options_.answer_bytes(list.first).ok(); });
-    lists_[round::RoundId(header.header())] = records;
-  }
-  return OfflineRun(header, {0, ++attempts_, {records, 0, records}}, std::move(onions));
-}
-
-absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::Online(const Digest& round_id,
-                                                             BytesView queries) {
-  uint64_t records;
-  {
-    const MutexLock lock(mutex_);
-    const auto list = lists_.find(round_id);
-    if (list == lists_.end()) return absl::FailedPreconditionError("no list was sent");
-    records = list->second;
-  }
-  SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
-                         wire::DecodeQueryBatch(queries, static_cast<uint32_t>(records)));
-  return Ask(round_id, {0, ++attempts_, {records, 0, records}}, batch,
-             server::PartJoin::Reading::kInOrder);
 }
 
 }  // namespace shoal::shoald

@@ -37,6 +37,7 @@ using server::testing::Client;
 using server::testing::Deployment;
 using server::testing::DeploymentOptions;
 using server::testing::Offline;
+using server::testing::Queries;
 using server::testing::Seal;
 using server::testing::SealedRound;
 using server::testing::Secret;
@@ -156,15 +157,21 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   // Once the next party has the list nothing is handed out, but a repeat that has begun goes on.
   const auto once_more = [&]() -> absl::StatusOr<std::unique_ptr<ByteSource>> {
     BytesSource source(Bytes(sealed.list));
-    return party.Offline(round.wire(), source, sealed.onions);
+    SHOAL_ASSIGN_OR_RETURN(
+        auto intake, party.BeginOffline(round.wire(), source.size(), {.records = sealed.onions}));
+    return party.Offline(std::move(intake), &source);
+  };
+  const auto all_have_sent_it = [&] {
+    SHOAL_EXPECT_OK(party.SendTogether(round.id(), "list sent", 0,
+                                       [](const server::Mine&) { return absl::OkStatus(); }));
   };
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto repeat, once_more());
-    party.ListPassedOn(round.id());
+    all_have_sent_it();
     SHOAL_ASSERT_OK_AND_ASSIGN(again, ReadAll(*repeat));
     EXPECT_EQ(list, again);
   }
-  party.ListPassedOn(round.id());
+  all_have_sent_it();
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto nothing, once_more());
   EXPECT_EQ(nothing, nullptr);
   // The same at the middle party, where it matters most.
@@ -178,13 +185,13 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
     batch.tallies.push_back(1000 + i);
   }
   const Bytes queries = EncodeQueryBatch(batch, kQueries);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes forwarded, party.Queries(round.id(), queries));
-  EXPECT_EQ(*party.Queries(round.id(), queries), forwarded);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes forwarded, Queries(party, round.id(), queries));
+  EXPECT_EQ(*Queries(party, round.id(), queries), forwarded);
   ++batch.tallies[17];
-  EXPECT_THAT(party.Queries(round.id(), EncodeQueryBatch(batch, kQueries)),
+  EXPECT_THAT(Queries(party, round.id(), EncodeQueryBatch(batch, kQueries)),
               StatusIs(kRefused, "another queries"));
 
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes to_backend, middle.Queries(round.id(), forwarded));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes to_backend, Queries(middle, round.id(), forwarded));
   SHOAL_ASSERT_OK_AND_ASSIGN(Bytes answers,
                              AnswerQueries(deployment_.party(3), round.id(), to_backend));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes returned, Answers(middle, round.id(), answers));
@@ -201,8 +208,8 @@ TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
   const Bytes& onions = sealed.list;
   server::Party& party = deployment_.party(1);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes whole, Offline(party, round.wire(), sealed));
-  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
-                             party.BeginOffline(round.wire(), onions.size(), sealed.onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      auto intake, party.BeginOffline(round.wire(), onions.size(), {.records = sealed.onions}));
   for (size_t at = 0; at < onions.size();) {
     const size_t n = std::min<size_t>(1 + deployment_.random().Below(2000), onions.size() - at);
     SHOAL_ASSERT_OK(intake->Take(BytesView(onions).subspan(at, n)));
@@ -227,11 +234,12 @@ TEST_F(GuardTest, AListIsLetInWhileItsRoundIsWorkedOn) {
     if (std::exchange(first, false)) working.set_value();
     finished.wait();
   };
-  auto work = std::async(std::launch::async, [&] { return party.Queries(round.id(), queries); });
+  auto work = std::async(std::launch::async, [&] { return Queries(party, round.id(), queries); });
   working.get_future().wait();
   auto list = std::async(std::launch::async, [&]() -> absl::Status {
     const size_t bytes = kQueries * (4 + onion::SubmissionBytes(3, 1));
-    SHOAL_ASSIGN_OR_RETURN(const auto intake, party.BeginOffline(round.wire(), bytes, kQueries));
+    SHOAL_ASSIGN_OR_RETURN(const auto intake,
+                           party.BeginOffline(round.wire(), bytes, {.records = kQueries}));
     return intake->Take(Bytes(onion::SubmissionBytes(3, 1)));
   });
   EXPECT_EQ(list.wait_for(std::chrono::minutes(2)), std::future_status::ready);
@@ -250,7 +258,7 @@ TEST_F(GuardTest, AListThatComesAnewTakesThePlaceOfTheOneOnItsWay) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), round.id()));
   server::Party& party = deployment_.party(1);
   const auto begin = [&] {
-    return party.BeginOffline(round.wire(), sealed.list.size(), sealed.onions);
+    return party.BeginOffline(round.wire(), sealed.list.size(), {.records = sealed.onions});
   };
   SHOAL_ASSERT_OK_AND_ASSIGN(auto broken, begin());
   const size_t half = sealed.list.size() / 2;
@@ -270,13 +278,13 @@ TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {
   const Bytes& onions = sealed.list;
   server::Party& party = deployment_.party(1);
   {
-    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
-                               party.BeginOffline(round.wire(), onions.size(), sealed.onions));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        auto intake, party.BeginOffline(round.wire(), onions.size(), {.records = sealed.onions}));
     SHOAL_ASSERT_OK(intake->Take(BytesView(onions).first(onions.size() - 1)));
     EXPECT_THAT(party.Offline(std::move(intake)), StatusIs(kInvalid, "ended after"));
   }
   {  // the connection broke
-    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), 0, 0));
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), 0, {.records = 0}));
   }
   SHOAL_EXPECT_OK(Offline(party, round.wire(), sealed));
 }
@@ -665,9 +673,11 @@ TEST_F(GuardTest, AListOfAnotherLengthIsNotOpenedOnceOneWasTaken) {
   SHOAL_ASSERT_OK(client.Obtain(kQueries));
   SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
   const size_t each = 4 + onion::SubmissionBytes(3, 1);
-  EXPECT_THAT(deployment_.party(1).BeginOffline(round.wire(), (kQueries + 1) * each, kQueries + 1),
+  EXPECT_THAT(deployment_.party(1).BeginOffline(round.wire(), (kQueries + 1) * each,
+                                                {.records = kQueries + 1}),
               StatusIs(kRefused, "another offline list"));
-  SHOAL_EXPECT_OK(deployment_.party(1).BeginOffline(round.wire(), kQueries * each, kQueries));
+  SHOAL_EXPECT_OK(
+      deployment_.party(1).BeginOffline(round.wire(), kQueries * each, {.records = kQueries}));
 }
 
 TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
@@ -1147,15 +1157,15 @@ TEST_F(GuardTest, NothingIsSentWhoseDigestIsNotStored) {
   bool reached = false;
   deployment_.tamper(2).queries = [&](Bytes&) { reached = true; };
   deployment_.disk(2).writes_left = 0;
-  EXPECT_THAT(deployment_.node(1).Online(round.id(), queries),
+  EXPECT_THAT(deployment_.node(1).OnlineOfKept(round.id(), queries),
               StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
   EXPECT_FALSE(reached);
   // Once there is room again, the same call must write the record, and not take it for durable
   // before.
   const size_t records = deployment_.disk(2).records.size();
   deployment_.disk(2).writes_left = -1;
-  SHOAL_EXPECT_OK(
-      deployment_.party(2).Queries(round.id(), *deployment_.party(1).Queries(round.id(), queries)));
+  SHOAL_EXPECT_OK(Queries(deployment_.party(2), round.id(),
+                          *Queries(deployment_.party(1), round.id(), queries)));
   EXPECT_EQ(deployment_.disk(2).records.size(), records + 2);
 }
 
@@ -1291,7 +1301,7 @@ TEST_F(GuardTest, TheLastPieceWaitsForTheDigestOfTheWhole) {
   const round::Round round = RunToQueries(client, rows);
   SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, deployment_.frontend().CloseQueries(round.id()));
   for (uint32_t j : {1u, 2u}) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(queries, deployment_.party(j).Queries(round.id(), queries));
+    SHOAL_ASSERT_OK_AND_ASSIGN(queries, Queries(deployment_.party(j), round.id(), queries));
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers,
                              deployment_.party(3).AnswerQueries(round.id(), queries));
@@ -1309,7 +1319,7 @@ TEST_F(GuardTest, WhatARoundWasSendingEndsWithIt) {
   const round::Round round = RunToQueries(client, rows);
   SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, deployment_.frontend().CloseQueries(round.id()));
   for (uint32_t j : {1u, 2u}) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(queries, deployment_.party(j).Queries(round.id(), queries));
+    SHOAL_ASSERT_OK_AND_ASSIGN(queries, Queries(deployment_.party(j), round.id(), queries));
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto before,
                              deployment_.party(3).AnswerQueries(round.id(), queries));
@@ -1317,7 +1327,7 @@ TEST_F(GuardTest, WhatARoundWasSendingEndsWithIt) {
                              deployment_.party(3).AnswerQueries(round.id(), queries));
   EXPECT_THAT(before->Next().status(), StatusIs(kRefused, "begun again"));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answers, ReadAll(*after));
-  BytesSource source(answers);
+  server::OnePart source(std::make_unique<BytesSource>(answers));
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto returned, deployment_.party(2).Answers(round.id(), source));
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto unread,
                              deployment_.party(3).AnswerQueries(round.id(), queries));
@@ -1334,7 +1344,7 @@ TEST_F(GuardTest, AnswersThatBreakOffCommitToNothing) {
   const round::Round round = RunToQueries(client, rows);
   SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, deployment_.frontend().CloseQueries(round.id()));
   for (uint32_t j : {1u, 2u}) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(queries, deployment_.party(j).Queries(round.id(), queries));
+    SHOAL_ASSERT_OK_AND_ASSIGN(queries, Queries(deployment_.party(j), round.id(), queries));
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answers,
                              AnswerQueries(deployment_.party(3), round.id(), queries));
@@ -1348,7 +1358,8 @@ TEST_F(GuardTest, AnswersThatBreakOffCommitToNothing) {
     }
     const Bytes all;
     bool given = false;
-  } broken(answers);
+  };
+  server::OnePart broken(std::make_unique<Broken>(answers));
   const size_t records = deployment_.disk(2).records.size();
   EXPECT_THAT(deployment_.party(2).Answers(round.id(), broken).status(),
               StatusIs(absl::StatusCode::kUnavailable, "broke"));
@@ -1364,11 +1375,11 @@ TEST_F(GuardTest, AnswersNeedQueriesThatWereDone) {
   const round::Round round = RunToQueries(client, rows);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, deployment_.frontend().CloseQueries(round.id()));
   deployment_.disk(1).writes_left = 1;  // the input's digest, not the output's
-  EXPECT_FALSE(deployment_.party(1).Queries(round.id(), queries).ok());
+  EXPECT_FALSE(Queries(deployment_.party(1), round.id(), queries).ok());
   deployment_.disk(1).writes_left = -1;
   EXPECT_THAT(Answers(deployment_.party(1), round.id(), {}).status(),
               StatusIs(kRefused, "before the queries"));
-  SHOAL_EXPECT_OK(deployment_.party(1).Queries(round.id(), queries));
+  SHOAL_EXPECT_OK(Queries(deployment_.party(1), round.id(), queries));
 }
 
 // Unknown fields of a header, which nobody has signed, are neither kept nor sent to clients.
@@ -1678,7 +1689,7 @@ TEST_F(GuardTest, RandomBytesAreRefusedOrHarmless) {
     Bytes garbage(random.Below(2000));
     random.Fill(garbage);
     Offline(deployment_.party(2), round.wire(), garbage).IgnoreError();
-    deployment_.party(2).Queries(round.id(), garbage).IgnoreError();
+    Queries(deployment_.party(2), round.id(), garbage).IgnoreError();
     Answers(deployment_.party(2), round.id(), garbage).IgnoreError();
     Submit(deployment_.frontend(), round.id(), garbage).IgnoreError();
     wire::SubmitQueriesRequest request;

@@ -57,6 +57,7 @@ namespace {
 using server::testing::Client;
 using server::testing::Deployment;
 using server::testing::Offline;
+using server::testing::Queries;
 using server::testing::Seal;
 using server::testing::SealedRound;
 using ::shoal::testing::StatusIs;
@@ -206,9 +207,9 @@ TEST_F(ErasureTest, OnceQueriesAreCommittedToNoNoiseAndNoSharesAreLeft) {
   for (uint32_t j = 1; j <= 2; ++j) {
     EXPECT_GT(Count("noise queries", j), 0u) << "the test would not see them at party " << j;
     server::Party& party = deployment_.party(j);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes forwarded, party.Queries(id(), queries));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes forwarded, Queries(party, id(), queries));
     EXPECT_EQ(Count("noise queries", j), 0u) << j;
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, party.Queries(id(), queries));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, Queries(party, id(), queries));
     EXPECT_EQ(again, forwarded);
     queries = forwarded;
   }
@@ -276,8 +277,8 @@ TEST_F(EndedRoundTest, NoCallTellsWhetherTheNoiseIsMade) {
     const auto add = [&](const absl::Status& status) {
       absl::StrAppend(&said, status.ToString(), "\n");
     };
-    add(party.Queries(id(), Bytes(10)).status());
-    BytesSource answers{Bytes(10)};
+    add(Queries(party, id(), Bytes(10)).status());
+    server::OnePart answers(std::make_unique<BytesSource>(Bytes(10)));
     add(party.Answers(id(), answers).status());
     const uint64_t bytes = 80;
     auto intake = party.BeginOffline(round_->wire(), bytes);
@@ -324,8 +325,8 @@ TEST_F(EndedRoundTest, AnOfflineStageGivesUp) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), id()));
   server::Party& party = deployment_.party(1);
   SHOAL_ASSERT_OK(party.PrepareNoise(id()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
-                             party.BeginOffline(round_->wire(), sealed.list.size(), sealed.onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round_->wire(), sealed.list.size(),
+                                                             {.records = sealed.onions}));
   SHOAL_ASSERT_OK(intake->Take(sealed.list));
   HeldFile file;  // holds the first of the opened onions that are put in order
   auto list =
@@ -351,7 +352,7 @@ TEST_F(EndedRoundTest, AWaitForAnswersHoldsNothing) {
     batch.tallies.push_back(1000 + i);
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries,
-                             party.Queries(id(), EncodeQueryBatch(batch, kSlots)));
+                             Queries(party, id(), EncodeQueryBatch(batch, kSlots)));
   const uint64_t asked = LoadLe<uint32_t>(queries.data() + 1);
   struct Never final : ByteSource {
     explicit Never(uint64_t b) : bytes(b) {}
@@ -363,9 +364,12 @@ TEST_F(EndedRoundTest, AWaitForAnswersHoldsNothing) {
     }
     const uint64_t bytes;
     std::promise<void> waits, given_up;
-  } never(asked * round_->tagged_bytes());
+  };
+  auto source = std::make_unique<Never>(asked * round_->tagged_bytes());
+  Never& never = *source;
+  server::OnePart coming(std::move(source));
   auto answers =
-      std::async(std::launch::async, [&] { return party.Answers(id(), never).status(); });
+      std::async(std::launch::async, [&] { return party.Answers(id(), coming).status(); });
   never.waits.get_future().wait();
   EXPECT_GT(Count("places", 1), 0u) << "the test would not see them";
   SHOAL_EXPECT_OK(deployment_.EndRound(id()));

@@ -48,6 +48,7 @@ using server::testing::Answers;
 using server::testing::Client;
 using server::testing::Deployment;
 using server::testing::Offline;
+using server::testing::Queries;
 using server::testing::Seal;
 using ::shoal::testing::IsOk;
 using ::shoal::testing::StatusIs;
@@ -104,7 +105,7 @@ class PartyLifeTest : public RoundLifeTest {
                            : Offline(party, round_->wire(), lists_[number]);
       case Call::kQueries:
         return number == 3 ? AnswerQueries(party, id(), queries_[3])
-                           : party.Queries(id(), queries_[number]);
+                           : Queries(party, id(), queries_[number]);
       case Call::kAnswers:
         return Answers(party, id(), answers_);
     }
@@ -511,7 +512,7 @@ TEST_F(FrontendLifeTest, ClientsAreServedWhileTheirRoundIsWorkedOn) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, frontend().CloseQueries(id()));
   server::Party& party = deployment_.party(1);
   StuckDisk disk(deployment_.disk(1));
-  auto other = Start([&] { return party.Queries(id(), queries).status(); });
+  auto other = Start([&] { return Queries(party, id(), queries).status(); });
   disk.Wait();
   wire::QueryBatch batch;
   for (uint32_t i = 0; i < kSlots; ++i) {
@@ -519,7 +520,7 @@ TEST_F(FrontendLifeTest, ClientsAreServedWhileTheirRoundIsWorkedOn) {
     batch.tallies.push_back(1);
   }
   auto working =
-      Start([&] { return party.Queries(answered, EncodeQueryBatch(batch, kSlots)).status(); });
+      Start([&] { return Queries(party, answered, EncodeQueryBatch(batch, kSlots)).status(); });
   EXPECT_EQ(working.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
 
   auto fetched = Start([&] { return client.Fetch(); });

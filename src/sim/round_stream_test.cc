@@ -25,6 +25,7 @@ namespace {
 using server::testing::Client;
 using server::testing::Deployment;
 using server::testing::Offline;
+using server::testing::Queries;
 using server::testing::Seal;
 using server::testing::SealedRound;
 using ::shoal::testing::StatusIs;
@@ -72,16 +73,16 @@ class RoundStreamTest : public ::testing::Test {
     }
     queries_ = EncodeQueryBatch(batch, kSlots);
     for (uint32_t j = 1; j <= 2; ++j) {
-      SHOAL_ASSERT_OK_AND_ASSIGN(queries_, party(j).Queries(id(), queries_));
+      SHOAL_ASSERT_OK_AND_ASSIGN(queries_, Queries(party(j), id(), queries_));
     }
   }
 
   // The answers of party `number`, as it will hand them out.
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswersOf(uint32_t number) {
     if (number == 3) return party(3).AnswerQueries(id(), BytesView(queries_));
-    const auto later = AnswersOf(number + 1);
-    if (!later.ok()) return later.status();
-    return party(number).Answers(id(), **later);
+    SHOAL_ASSIGN_OR_RETURN(auto later, AnswersOf(number + 1));
+    server::OnePart whole(std::move(later));
+    return party(number).Answers(id(), whole);
   }
 
   // Ends the round at a party. Returns when it is no longer open there, although a call may work on
@@ -167,10 +168,13 @@ TEST_F(RoundStreamTest, NoListLeavesARoundThatEndsWhileItIsRead) {
       Begin();
       ASSERT_FALSE(HasFatalFailure());
       BytesSource submissions(sealed_.list);
-      SHOAL_ASSERT_OK_AND_ASSIGN(auto list,
-                                 party(1).Offline(round_->wire(), submissions, sealed_.onions));
+      SHOAL_ASSERT_OK_AND_ASSIGN(
+          auto intake,
+          party(1).BeginOffline(round_->wire(), submissions.size(), {.records = sealed_.onions}));
+      SHOAL_ASSERT_OK_AND_ASSIGN(auto list, party(1).Offline(std::move(intake), &submissions));
       if (number == 2) {
-        SHOAL_ASSERT_OK_AND_ASSIGN(list, party(2).Offline(round_->wire(), *list));
+        SHOAL_ASSERT_OK_AND_ASSIGN(intake, party(2).BeginOffline(round_->wire(), list->size()));
+        SHOAL_ASSERT_OK_AND_ASSIGN(list, party(2).Offline(std::move(intake), list.get()));
       }
       ExpectNoPieceOfAnEndedRound(number, *list, 0, how);
       SHOAL_ASSERT_OK(deployment_.EndRound(id()));

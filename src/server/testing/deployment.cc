@@ -70,7 +70,7 @@ class Deployment::TamperedLink final : public Link {
     if (tamper().loses_headers) return absl::UnavailableError("the connection broke");
     return back;
   }
-  absl::Status Offline(const wire::SignedHeader& header,
+  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
                        std::unique_ptr<ByteSource> onions) override {
     SHOAL_RETURN_IF_ERROR(Up());
     SHOAL_RETURN_IF_ERROR(Change(tamper().onions, onions));
@@ -79,24 +79,26 @@ class Deployment::TamperedLink final : public Link {
     if (breaks && breaks(Break::kHalfWay)) {
       onions = std::make_unique<HalfSource>(std::move(onions));
     }
-    const absl::Status done = next().Offline(header, std::move(onions));
+    const absl::Status done = next().Offline(header, mine, std::move(onions));
     const absl::Status broken = Check(breaks, Break::kAfter);
     return broken.ok() ? done : broken;
   }
-  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     Bytes queries) override {
+  absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id, const Mine& mine,
+                                                       QueriesOut out) override {
     SHOAL_RETURN_IF_ERROR(Up());
+    Bytes queries = std::get<Bytes>(std::move(out));
     if (tamper().queries) tamper().queries(queries);
     const auto& breaks = tamper().breaks_online;
     SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kBefore));
-    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> answers,
-                           next().Online(round_id, std::move(queries)));
+    SHOAL_ASSIGN_OR_RETURN(
+        std::unique_ptr<ByteSource> answers,
+        next().Online(round_id, std::move(queries), StageTry{.attempt = mine.attempt}));
     SHOAL_RETURN_IF_ERROR(Change(tamper().answers, answers));
     SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kAfter));
     if (breaks && breaks(Break::kHalfWay)) {
       answers = std::make_unique<HalfSource>(std::move(answers));
     }
-    return answers;
+    return std::make_unique<OnePart>(std::move(answers));
   }
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override {
     SHOAL_RETURN_IF_ERROR(Up());
@@ -354,18 +356,30 @@ absl::Status Deployment::RunOnline(const Digest& round_id) {
       round_id, *answers, [&] { return node(1).Reports(round_id).value_or(StageReports()); });
 }
 
+namespace {
+
+absl::StatusOr<Bytes> OfflineOf(Party& party, const wire::SignedHeader& header, Bytes list,
+                                const StageTry& stage) {
+  BytesSource source(std::move(list));
+  SHOAL_ASSIGN_OR_RETURN(auto intake, party.BeginOffline(header, source.size(), stage));
+  SHOAL_ASSIGN_OR_RETURN(const auto onward, party.Offline(std::move(intake), &source));
+  SHOAL_CHECK(onward != nullptr);
+  return ReadAll(*onward);
+}
+
+}  // namespace
+
 absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, Bytes onions) {
-  BytesSource source(std::move(onions));
-  SHOAL_ASSIGN_OR_RETURN(const auto list, party.Offline(header, source));
-  SHOAL_CHECK(list != nullptr);
-  return ReadAll(*list);
+  return OfflineOf(party, header, std::move(onions), {});
 }
 
 absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, SealedRound input) {
-  BytesSource source(std::move(input.list));
-  SHOAL_ASSIGN_OR_RETURN(const auto list, party.Offline(header, source, input.onions));
-  SHOAL_CHECK(list != nullptr);
-  return ReadAll(*list);
+  return OfflineOf(party, header, std::move(input.list), {.records = input.onions});
+}
+
+absl::StatusOr<Bytes> Queries(Party& party, const Digest& round_id, BytesView queries) {
+  SHOAL_ASSIGN_OR_RETURN(QueriesOut forwarded, party.Queries(round_id, queries));
+  return std::get<Bytes>(std::move(forwarded));
 }
 
 absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesView queries) {
@@ -374,7 +388,7 @@ absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesV
 }
 
 absl::StatusOr<Bytes> Answers(Party& party, const Digest& round_id, Bytes answers) {
-  BytesSource source(std::move(answers));
+  OnePart source(std::make_unique<BytesSource>(std::move(answers)));
   SHOAL_ASSIGN_OR_RETURN(const auto returned, party.Answers(round_id, source));
   return ReadAll(*returned);
 }

@@ -182,6 +182,7 @@ struct SealedRound {
   uint64_t onions = 0;
 };
 absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, SealedRound input);
+absl::StatusOr<Bytes> Queries(Party& party, const Digest& round_id, BytesView queries);
 absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesView queries);
 absl::StatusOr<Bytes> Answers(Party& party, const Digest& round_id, Bytes answers);
 absl::StatusOr<SealedRound> Seal(Frontend& frontend, const Digest& round_id);
