@@ -45,11 +45,11 @@ LAYERS = {
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "signature", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
-    "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "storage", "table", "wire"],
+    "load": ["base", "client", "onion", "parallel", "pir", "roster", "round", "storage", "table", "wire"],
     "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
-    "shoal": ["audit", "base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
+    "shoal": ["audit", "base", "cli", "client", "load", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
     "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],
     "door": ["base", "cli", "net", "parallel", "roster", "shoald", "storage", "wire"],
@@ -58,7 +58,7 @@ LAYERS = {
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "round", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
     "fuzz": ["audit", "base", "client", "door", "net", "onion", "parallel", "pir", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
-    "sim": ["base", "client", "crowd", "door", "machines", "net", "onion", "parallel", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "sim": ["base", "client", "load", "door", "machines", "net", "onion", "parallel", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

@@ -34,7 +34,7 @@
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/pir/sets/half_sets.h"
-#include "src/pir/sets/permuted_sets.h"
+#include "src/pir/sets/single_pass_sets.h"
 #include "src/pir/sets/tree_sets.h"
 
 namespace shoal::experiments {
@@ -282,8 +282,8 @@ absl::Status RunTree(const Options& options, RandomSource& random) {
 absl::Status RunPermuted(const Options& options, RandomSource& random) {
   namespace sets = pir::sets;
   SHOAL_ASSIGN_OR_RETURN(
-      const sets::PermutedShape shape,
-      sets::PermutedShapeFor(options.rows, options.record_bytes, options.choice));
+      const sets::SinglePassShape shape,
+      sets::SinglePassShapeFor(options.rows, options.record_bytes, options.choice));
   Table table;
   SHOAL_RETURN_IF_ERROR(table.Create(options.rows * options.record_bytes, options));
 
@@ -291,9 +291,9 @@ absl::Status RunPermuted(const Options& options, RandomSource& random) {
   Bytes parities(shape.parity_bytes());
   const double make =
       Seconds([&] { sets::ParityMaker(shape, seed).Make(table.view(), 0, parities); });
-  std::unique_ptr<sets::PermutedTable> client;
+  std::unique_ptr<sets::SinglePassTable> client;
   const double take = Seconds([&] {
-    client = std::make_unique<sets::PermutedTable>(shape, sets::PermutationsOf(shape, seed));
+    client = std::make_unique<sets::SinglePassTable>(shape, sets::PermutationsOf(shape, seed));
     client->AddParities(parities);
   });
 

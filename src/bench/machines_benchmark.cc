@@ -55,8 +55,8 @@
 #include "src/server/online.h"
 #include "src/server/part_streams.h"
 #include "src/server/party_content.h"
-#include "src/server/practice_round.h"
 #include "src/server/slices.h"
+#include "src/server/synthetic_round.h"
 #include "src/sharing/batch.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
@@ -199,7 +199,7 @@ Party MakeParty(uint32_t machines) {
 }
 
 // Submissions of kEach slots whose inner onions are random: party 1 does not look into them.
-Bytes CheapSubmissions(const PracticeRound& round, uint64_t count, RandomSource& random) {
+Bytes CheapSubmissions(const SyntheticRound& round, uint64_t count, RandomSource& random) {
   const size_t inner = onion::OnionBytes(1), bytes = onion::SubmissionBytes(2, kEach);
   const size_t record_bytes = kSubmissionLengthBytes + bytes;
   Bytes list(count * record_bytes), seeds(32 * kEach), onions(kEach * inner);
@@ -282,12 +282,12 @@ int MeasureOffline(const Sizes& sizes) {
   // As much noise whatever the number of machines.
   shoal::testing::TestRandom random(1);
   ThreadPool pool;
-  const PracticeRound round({.parties = 2,
-                             .answer_bytes = sizes.row_bytes + 48,
-                             .max_rows = sizes.rows,
-                             .max_slots = static_cast<uint32_t>(sizes.queries),
-                             .noise = *noise::Distribution::Create(sizes.noise)},
-                            random);
+  const SyntheticRound round({.parties = 2,
+                              .answer_bytes = sizes.row_bytes + 48,
+                              .max_rows = sizes.rows,
+                              .max_slots = static_cast<uint32_t>(sizes.queries),
+                              .noise = *noise::Distribution::Create(sizes.noise)},
+                             random);
   Bytes list = round.MakeInput(sizes.queries, kEach, random, pool).list;
   Input input = {list, kSubmissionLengthBytes + onion::SubmissionBytes(2, kEach), kEach};
   std::printf("stage\tparty\tmachine\titems\tcpu_s\n");
@@ -329,7 +329,7 @@ int MeasureOffline(const Sizes& sizes) {
 
 // Party 1's machines after an offline stage that has opened and sealed next to nothing, and party
 // 2's with seeds that were drawn for it.
-void MakeMaterial(const PracticeRound& round, const Sizes& sizes, uint64_t noise,
+void MakeMaterial(const SyntheticRound& round, const Sizes& sizes, uint64_t noise,
                   RandomSource& random, Party& front, Party& back) {
   const uint64_t submissions = sizes.queries / kEach;
   const Bytes list = CheapSubmissions(round, submissions, random);
@@ -526,7 +526,7 @@ absl::Status SendList(const wire::SignedHeader& header, shoald::PeerLink& link, 
 }
 
 // The online stage of a machine of party 1.
-absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::PeerLink& link,
+absl::Status RunOnlineAt(const SyntheticRound& round, const Macs& macs, shoald::PeerLink& link,
                          const Digest& round_id, uint64_t next, BytesView encoded, Machine& machine,
                          Machines& all) {
   const RoundContext& context = round.context(1);
@@ -570,7 +570,7 @@ absl::Status RunOnlineAt(const PracticeRound& round, const Macs& macs, shoald::P
 }
 
 // The same at party 2. `encoded` is that of the queries, for a party of one machine alone.
-absl::StatusOr<std::unique_ptr<ByteSource>> AnswerAt(const PracticeRound& round, const Macs& macs,
+absl::StatusOr<std::unique_ptr<ByteSource>> AnswerAt(const SyntheticRound& round, const Macs& macs,
                                                      const AnswerTable& table, BytesView encoded,
                                                      const ListPart& slice,
                                                      wire::QueryBatch queries, Machine& machine,
@@ -618,12 +618,12 @@ int MeasureOnline(const Sizes& sizes) {
       static_cast<uint64_t>(std::llround(distribution.mean() * static_cast<double>(sizes.rows)));
   const uint64_t next = sizes.queries + noise;
   const size_t answer_bytes = sizes.row_bytes + 48;
-  const PracticeRound round({.parties = 2,
-                             .answer_bytes = answer_bytes,
-                             .max_rows = sizes.rows,
-                             .max_slots = static_cast<uint32_t>(sizes.queries),
-                             .noise = distribution},
-                            random);
+  const SyntheticRound round({.parties = 2,
+                              .answer_bytes = answer_bytes,
+                              .max_rows = sizes.rows,
+                              .max_slots = static_cast<uint32_t>(sizes.queries),
+                              .noise = distribution},
+                             random);
   const Macs front_macs(round.secrets(1)), back_macs(round.secrets(2));
   Party front = MakeParty(sizes.machines), back = MakeParty(sizes.machines);
   MakeMaterial(round, sizes, noise, random, front, back);

@@ -27,7 +27,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
-#include "src/server/practice_round.h"
+#include "src/server/synthetic_round.h"
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/storage/spool.h"
@@ -122,11 +122,11 @@ int Main(const Sizes& sizes) {
                                                           .mode = 128,
                                                           .left_scale = 13.06,
                                                           .right_scale = 42.74});
-  const PracticeRound round({.answer_bytes = answer_bytes,
-                             .max_rows = sizes.rows,
-                             .max_slots = static_cast<uint32_t>(n),
-                             .noise = distribution},
-                            random);
+  const SyntheticRound round({.answer_bytes = answer_bytes,
+                              .max_rows = sizes.rows,
+                              .max_slots = static_cast<uint32_t>(n),
+                              .noise = distribution},
+                             random);
   const RoundContext &first = round.context(1), &last = round.context(2);
   const RoundSecrets& secrets = round.secrets(1);
 

@@ -20,7 +20,7 @@
 #include "src/base/stopwatch.h"
 #include "src/bench/options.h"
 #include "src/parallel/thread_pool.h"
-#include "src/server/practice_term.h"
+#include "src/plan/synthetic_term.h"
 #include "src/sharing/sharing.h"
 #include "src/storage/memory.h"
 #include "src/storage/spool.h"
@@ -49,14 +49,14 @@ int Main(const Sizes& sizes) {
   ThreadPool pool(sizes.threads);
   SpoolPlace spools(sizes.directory, sizes.spool_memory_mib << 20);
   const size_t answer_bytes = sizes.row_bytes + 48;
-  const PracticeTerm::Shape shape = {
+  const plan::SyntheticTerm::Shape shape = {
       .queries = sizes.queries,
       .noise = static_cast<uint64_t>(sizes.noise * static_cast<double>(sizes.rows)),
       .rows = sizes.rows,
       .answer_bytes = answer_bytes};
   const uint64_t n = shape.queries, next = n + shape.noise;
-  const auto term =
-      PracticeTerm::Create(shape, sizes.directory, random, {.pool = &pool, .spools = &spools});
+  const auto term = plan::SyntheticTerm::Create(shape, sizes.directory, random,
+                                                {.pool = &pool, .spools = &spools});
   SHOAL_CHECK(term.ok());
 
   std::printf("# %lu queries, %lu of noise, %lu rows, answers of %zu bytes, %zu threads\n", n,
@@ -81,7 +81,7 @@ int Main(const Sizes& sizes) {
   SpoolPlace shown_spools(sizes.directory, 0);
   Spool shown;
   std::vector<double> walls, cpus;
-  const uint64_t checked = std::min<uint64_t>({100, PracticeTerm::kChecked, n});
+  const uint64_t checked = std::min<uint64_t>({100, plan::SyntheticTerm::kChecked, n});
   const auto tell_asleep = [&] {
     for (int times = 0; times < 2; ++times) spools.GiveBackUnused();
     std::printf("# the term sleeps: %lu MiB resident, the table included\n",

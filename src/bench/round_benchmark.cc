@@ -18,7 +18,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
-#include "src/server/practice_round.h"
+#include "src/server/synthetic_round.h"
 #include "src/sharing/batch.h"
 #include "src/sharing/sharing.h"
 #include "src/wire/query_batch.h"
@@ -49,12 +49,12 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   const Resources resources = {.pool = &pool, .spools = &spools};
   const noise::Distribution noise = *noise::Distribution::Create(noise_parameters);
   const size_t answer_bytes = row_bytes + 48;
-  const PracticeRound round({.parties = parties,
-                             .answer_bytes = answer_bytes,
-                             .max_rows = rows,
-                             .max_slots = static_cast<uint32_t>(queries),
-                             .noise = noise},
-                            random);
+  const SyntheticRound round({.parties = parties,
+                              .answer_bytes = answer_bytes,
+                              .max_rows = rows,
+                              .max_slots = static_cast<uint32_t>(queries),
+                              .noise = noise},
+                             random);
   std::printf(
       "# parties %u, queries %lu, rows %lu of %zu bytes, noise of mean %.2f a row and party, "
       "%zu threads\n",

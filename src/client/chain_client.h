@@ -17,7 +17,7 @@
 // does: they are forgotten by the time that all parties have signed (State::signed_s).
 //
 // While the frontend does not answer, a client waits: for a round that takes onions until
-// timeout_s is over, and with slots until their round expires (patience.h).
+// timeout_s is over, and with slots until their round expires (retry_policy.h).
 //
 // A round protects up to phi queries of one client together (the roster's noise). A lookup with
 // more, padding included, is refused before anything is sent, or is spread over rounds, or goes

@@ -16,8 +16,8 @@
 #include "src/client/device.h"
 #include "src/client/exchange.h"
 #include "src/client/retrieval.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/testing/fake_frontend.h"
-#include "src/client/witness.h"
 #include "src/onion/onion.h"
 #include "src/round/header.h"
 #include "src/storage/file.h"
@@ -1426,7 +1426,7 @@ class FileState {
     base_ = name;
     directory_ = name + "/files";
     fs::create_directory(directory_);
-    place_ = WitnessPlace::Below(base_);
+    place_ = AnchorDirectory::Below(base_);
   }
   ~FileState() { fs::remove_all(base_); }
 
@@ -1453,7 +1453,7 @@ class FileState {
   SystemRandom random_;
   std::string base_;
   std::string directory_;
-  WitnessPlace place_;
+  AnchorDirectory place_;
 };
 
 // A batch that takes many requests, over several connections at a time.

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
-#include "src/client/amounts.h"
+#include "src/client/size_text.h"
 #include "src/pir/costs.h"
 #include "src/pir/registry/registry.h"
 #include "src/storage/file.h"
@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(Config config, MachineFacto
                     .connect = [&c] { return c.connect_(c.config_.frontend); },
                     .connect_to = c.connect_};
   SHOAL_ASSIGN_OR_RETURN(c.store_,
-                         FileStateStore::Open(c.config_.state_path, c.witnesses_, c.random_));
+                         FileStateStore::Open(c.config_.state_path, c.anchors_, c.random_));
   if (c.store_->discarded_rounds() > 0) {
     c.Warn(absl::StrCat(c.config_.state_path, " ",
                         c.store_->doubt().empty() ? "has rows beside it that are old or damaged"
@@ -205,12 +205,12 @@ absl::StatusOr<Client::EnginePlace> Client::PlaceOf(const pir::Engine& engine,
   return place;
 }
 
-void Client::WarnOfWitnesses(const pir::Engine& engine) const {
-  if (!witnesses_.directory().empty()) return;
+void Client::WarnOfAnchors(const pir::Engine& engine) const {
+  if (!anchors_.directory().empty()) return;
   Warn(absl::StrCat(engine.name(),
                     ": what is prepared here serves this command alone and is given up by the "
                     "next one, which cannot tell it from an old copy: ",
-                    witnesses_.problem(),
+                    anchors_.problem(),
                     ". A place in memory helps: /dev/shm, or one that XDG_RUNTIME_DIR names"));
 }
 
@@ -225,7 +225,7 @@ absl::StatusOr<std::unique_ptr<SessionFile>> Client::OpenSessionFile(const Engin
                                                                      const std::string& path,
                                                                      bool give_up) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<SessionFile> file,
-                         SessionFile::Open(path, place.identity, witnesses_, random_,
+                         SessionFile::Open(path, place.identity, anchors_, random_,
                                            give_up ? std::nullopt : place.swapped));
   if (!file->discarded().empty()) {
     Warn(absl::StrCat(path, " ", file->discarded(), "; what was prepared is made anew"));
@@ -310,7 +310,7 @@ absl::Status Client::UseEngine(const pir::Engine& engine, std::span<const uint32
   if (!to_prepare) return in_use;
   Tell(absl::StrCat(engine.name(),
                     ": nothing is prepared yet: ", PreparationText(*to_prepare->client)));
-  WarnOfWitnesses(engine);
+  WarnOfAnchors(engine);
   Use(*std::move(to_prepare));
   return absl::OkStatus();
 }
@@ -352,7 +352,7 @@ absl::StatusOr<Client::Prepared> Client::PrepareEngine(const pir::Engine& engine
     SHOAL_ASSIGN_OR_RETURN(to_prepare, OpenEngine(engine, place, std::move(to_prepare->file), 1));
   }
   if (reports_.preparing) reports_.preparing();
-  WarnOfWitnesses(engine);
+  WarnOfAnchors(engine);
   const pir::Session::Progress progress = to_prepare->client->progress();
   Tell(absl::StrCat(engine.name(), ": ", PreparationText(*to_prepare->client),
                     progress.done > 0 ? absl::StrCat("; ", 100 * progress.done / progress.total,

@@ -30,10 +30,10 @@
 #include "src/client/ledger.h"
 #include "src/client/live_deployment.h"
 #include "src/client/retrieval.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/session_file.h"
 #include "src/client/state.h"
 #include "src/client/watch.h"
-#include "src/client/witness.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
 
@@ -68,7 +68,7 @@ class Client {
   // `connect` makes connections to a party at an address; `sleep` waits. Whoever wants to cancel
   // has both end early, every call of a connection with CANCELLED from then on: what has been kept
   // until then is what a crash would have left, and the next client goes on with it.
-  // Errors of the state, the connection and the deployment; an error that IsInUse (witness.h) if
+  // Errors of the state, the connection and the deployment; an error that IsInUse (anchor.h) if
   // another client uses the state.
   static absl::StatusOr<std::unique_ptr<Client>> Open(Config config, MachineFactory connect,
                                                       Reports reports, Sleep sleep = SleepFor);
@@ -163,7 +163,7 @@ class Client {
   };
   absl::StatusOr<EnginePlace> PlaceOf(const pir::Engine& engine, std::span<const uint32_t> parties);
   // Before minutes go into a session that nobody else can use.
-  void WarnOfWitnesses(const pir::Engine& engine) const;
+  void WarnOfAnchors(const pir::Engine& engine) const;
   // What a preparation of the session brings, for people: "the table is read once, 1.1 GB".
   static std::string PreparationText(const EngineClient& client);
   struct OpenedEngine {
@@ -193,7 +193,7 @@ class Client {
   UndisturbedClock clock_;
   ThreadPool pool_;
   const Config config_;
-  const WitnessPlace witnesses_ = WitnessPlace::OfThisMachine();
+  const AnchorDirectory anchors_ = AnchorDirectory::OfThisMachine();
   Environment environment_ = {};
   std::unique_ptr<FileStateStore> store_;
   std::unique_ptr<Transport> transport_;

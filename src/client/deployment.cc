@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
-#include "src/client/patience.h"
+#include "src/client/retry_policy.h"
 #include "src/storage/file.h"
 
 namespace shoal::client {
@@ -215,10 +215,10 @@ absl::StatusOr<Deployment> Deployment::Open(Transport& transport, const roster::
                                             StateStore& store, const Environment& environment,
                                             const std::string& placement_cache,
                                             const std::string& address, uint64_t wait_until_s) {
-  Patience patience(environment);
-  patience.Until(wait_until_s, "this client gives up");
+  RetryPolicy retry_policy(environment);
+  retry_policy.Until(wait_until_s, "this client gives up");
   uint64_t now_s = 0;
-  absl::StatusOr<Deployment> deployment = patience.Try([&] {
+  absl::StatusOr<Deployment> deployment = retry_policy.Try([&] {
     now_s = environment.clock->NowSeconds();
     return Fetch(transport, pins, store.state(), now_s, placement_cache, address);
   });

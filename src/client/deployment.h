@@ -50,8 +50,8 @@ class Deployment {
                                           const std::string& address = "");
 
   // The same for a client that goes on to look up. Tries again while the frontend cannot be
-  // reached, six times and then until `wait_until_s` (patience.h); drops expired rounds from the
-  // state, and saves it.
+  // reached, six times and then until `wait_until_s` (retry_policy.h); drops expired rounds from
+  // the state, and saves it.
   static absl::StatusOr<Deployment> Open(Transport& transport, const roster::PinnedParties& pins,
                                          StateStore& store, const Environment& environment,
                                          const std::string& placement_cache = "",

@@ -20,8 +20,8 @@
 #include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/session_file.h"
-#include "src/client/witness.h"
 #include "src/pir/engine.h"
 #include "src/pir/registry/registry.h"
 #include "src/pir/testing/memory_store.h"
@@ -112,7 +112,7 @@ class EngineSessionsTest : public ::testing::TestWithParam<const char*> {
     server_ = *engine_.CreateServer(records_->content(epoch_), {});
     fs::remove_all(base_);
     fs::create_directories(base_);
-    place_ = WitnessPlace::Below(base_);
+    place_ = AnchorDirectory::Below(base_);
   }
   std::string path() const { return base_ / "session"; }
   std::unique_ptr<pir::Session> OpenOn(pir::SessionStore& store) const {
@@ -174,7 +174,7 @@ class EngineSessionsTest : public ::testing::TestWithParam<const char*> {
   uint64_t rows_ = 0, epoch_ = 0;
   uint32_t record_bytes_ = 0;
   std::unique_ptr<pir::Server> server_;
-  WitnessPlace place_;
+  AnchorDirectory place_;
   TestRandom random_{4};
 };
 INSTANTIATE_TEST_SUITE_P(Engines, EngineSessionsTest,
@@ -356,7 +356,7 @@ TEST_P(DifferentialTest, AProcessMayEndAtEveryWrite) {
         events = std::max(events, had == end_at + 1 ? had + 1 : had);
       }
     }
-    // As many as a change has at least: its record, guard and witness, the state, digests, zeros.
+    // As many as a change has at least: its record, guard and anchor, the state, digests, zeros.
     EXPECT_GT(events, 7u);
   };
   for (; model_->needed(1) == Need::kRequests; ++seed) {
@@ -529,7 +529,7 @@ class PianoOfVersionTwoTest : public EngineSessionsTest {
     constexpr size_t kStateAt = 8 + 32 + kNumbers + 8 + 32;
     Bytes head = ToBytes(AsBytes(now).subspan(8 + 32, kNumbers));
     const auto state_bytes = LoadLe<uint64_t>(&head[kNumbers - 8]);
-    // A save that the witness has not seen yet.
+    // A save that the anchor has not seen yet.
     uint8_t* const generation = &head[32 + sizeof(Guard::id) + 2 * 8];
     StoreLe<uint64_t>(generation, LoadLe<uint64_t>(generation) + 1 - records.size());
     Append(head, AsBytes(now).subspan(kStateAt, state_bytes));

@@ -37,7 +37,7 @@ absl::StatusOr<Response> Exchange::Call(
     absl::StatusOr<Response> (Transport::*method)(const Request&), const Request& request) {
   const auto call = [&] { return (transport_->*method)(request); };
   absl::StatusOr<Response> response =
-      patience_ == nullptr ? WithRetries(sleep_, call) : patience_->Try(call);
+      retry_policy_ == nullptr ? WithRetries(sleep_, call) : retry_policy_->Try(call);
   if (absl::IsAborted(response.status())) {
     return absl::InternalError(response.status().message());
   }

@@ -1,7 +1,7 @@
 // A device's requests to the frontend, over one connection, repeated while the frontend cannot be
-// reached (patience.h). All are idempotent: sending the same bytes again changes nothing. A call
-// with arrays makes one request. The caller cuts the arrays (OnionsPerPiece and so on), and may
-// send the pieces over several connections.
+// reached (retry_policy.h). All are idempotent: sending the same bytes again changes nothing. A
+// call with arrays makes one request. The caller cuts the arrays (OnionsPerPiece and so on), and
+// may send the pieces over several connections.
 #ifndef SHOAL_SRC_CLIENT_EXCHANGE_H_
 #define SHOAL_SRC_CLIENT_EXCHANGE_H_
 
@@ -18,7 +18,7 @@
 #include "src/base/clock.h"
 #include "src/client/device.h"
 #include "src/client/environment.h"
-#include "src/client/patience.h"
+#include "src/client/retry_policy.h"
 #include "src/client/transport.h"
 #include "src/round/header.h"
 
@@ -35,9 +35,13 @@ size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes);
 // round's state may say that the round was aborted.
 class Exchange {
  public:
-  // Without `patience`, which must outlive this, requests are made six times in all.
-  Exchange(Transport* transport, Sleep sleep, const Clock* clock, Patience* patience = nullptr)
-      : transport_(transport), sleep_(std::move(sleep)), clock_(clock), patience_(patience) {}
+  // Without `retry_policy`, which must outlive this, requests are made six times in all.
+  Exchange(Transport* transport, Sleep sleep, const Clock* clock,
+           RetryPolicy* retry_policy = nullptr)
+      : transport_(transport),
+        sleep_(std::move(sleep)),
+        clock_(clock),
+        retry_policy_(retry_policy) {}
 
   absl::StatusOr<wire::GetDeploymentResponse> GetDeployment();
 
@@ -78,7 +82,7 @@ class Exchange {
   Transport* const transport_;
   const Sleep sleep_;
   const Clock* const clock_;
-  Patience* const patience_;
+  RetryPolicy* const retry_policy_;
 };
 
 // The slots that a frontend has given in a round.

@@ -36,15 +36,15 @@ Digest ContentDigest(BytesView content) {
   return Transcript("shoal client guarded content v1").Blob(content).Finish();
 }
 
-// Whether a content is of the generation that guard or witness names, or of the next one: its
+// Whether a content is of the generation that guard or anchor names, or of the next one: its
 // process was killed before it had written them.
 bool IsOrFollows(uint64_t content, uint64_t named) {
   return content == named || content == named + 1;
 }
 
-bool AgreesWith(const Testimony& testimony, uint64_t generation, const Digest& content) {
-  return IsOrFollows(generation, testimony.generation) &&
-         (generation != testimony.generation || testimony.content == content);
+bool AgreesWith(const AnchorRecord& anchor_record, uint64_t generation, const Digest& content) {
+  return IsOrFollows(generation, anchor_record.generation) &&
+         (generation != anchor_record.generation || anchor_record.content == content);
 }
 
 // What saves that were killed have left: whole contents, under other names.
@@ -64,12 +64,12 @@ void WipeLeftovers(const std::string& path) {
 
 }  // namespace
 
-bool Agrees(const Testimony& testimony, uint64_t generation, BytesView content) {
-  return AgreesWith(testimony, generation, ContentDigest(content));
+bool Agrees(const AnchorRecord& anchor_record, uint64_t generation, BytesView content) {
+  return AgreesWith(anchor_record, generation, ContentDigest(content));
 }
 
 absl::StatusOr<std::unique_ptr<GuardedFile>> GuardedFile::Open(const std::string& path,
-                                                               WitnessPlace place) {
+                                                               AnchorDirectory place) {
   std::unique_ptr<GuardedFile> file(new GuardedFile(path, std::move(place)));
   const std::string lock_path = path + ".lock";
   file->lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -117,14 +117,14 @@ absl::Status GuardedFile::WriteGuard() const {
   return absl::OkStatus();
 }
 
-absl::Status GuardedFile::WriteWitness(const Digest& content, BytesView remains) {
-  if (witness_ == nullptr) return absl::OkStatus();
-  return witness_->Write({.generation = guard_.generation,
-                          .content = content,
-                          .remains = {remains.begin(), remains.end()}});
+absl::Status GuardedFile::WriteAnchor(const Digest& content, BytesView remains) {
+  if (anchor_ == nullptr) return absl::OkStatus();
+  return anchor_->Write({.generation = guard_.generation,
+                         .content = content,
+                         .remains = {remains.begin(), remains.end()}});
 }
 
-absl::Status GuardedFile::MakeGuard(const WitnessId& id, uint64_t generation) {
+absl::Status GuardedFile::MakeGuard(const AnchorId& id, uint64_t generation) {
   // WriteFileAtomically makes a new file each time, so the guard's identity changes.
   SHOAL_RETURN_IF_ERROR(
       WriteFileAtomically(guard_path(), GuardContent(id, generation), FileMode::kPrivate));
@@ -137,33 +137,33 @@ absl::Status GuardedFile::MakeGuard(const WitnessId& id, uint64_t generation) {
 absl::StatusOr<Standing> GuardedFile::Accept(const std::optional<FoundContent>& found,
                                              RandomSource& random) {
   Standing standing;
-  std::optional<Testimony> testimony;
+  std::optional<AnchorRecord> anchor_record;
   if (found) {
     const Guard& kept = found->guard;
     SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> guard, ReadGuard());
     SHOAL_ASSIGN_OR_RETURN(const FileIdentity self, IdentityOf(path_));
     const bool same_files = guard && guard->id == kept.id && guard->file == kept.file &&
                             self == kept.self && IsOrFollows(kept.generation, guard->generation);
-    auto witness = place_.Find(kept.id, path_);
-    if (!witness.ok() && !absl::IsNotFound(witness.status())) return witness.status();
-    if (witness.ok()) {
-      SHOAL_ASSIGN_OR_RETURN(testimony, (*witness)->Read());
-      if (testimony) witness_ = *std::move(witness);
+    auto anchor = place_.Find(kept.id, path_);
+    if (!anchor.ok() && !absl::IsNotFound(anchor.status())) return anchor.status();
+    if (anchor.ok()) {
+      SHOAL_ASSIGN_OR_RETURN(anchor_record, (*anchor)->Read());
+      if (anchor_record) anchor_ = *std::move(anchor);
     }
     const Digest content = found->digest ? *found->digest : ContentDigest(found->bytes);
-    const bool witnessed = testimony && AgreesWith(*testimony, kept.generation, content);
-    if (same_files && witnessed) {
+    const bool confirmed = anchor_record && AgreesWith(*anchor_record, kept.generation, content);
+    if (same_files && confirmed) {
       guard_ = kept;
       // At once: after another such crash they would be two generations behind, as with an old
       // copy.
       if (guard->generation != kept.generation) SHOAL_RETURN_IF_ERROR(WriteGuard());
-      if (testimony->generation != kept.generation) {
-        SHOAL_RETURN_IF_ERROR(WriteWitness(content, found->remains));
+      if (anchor_record->generation != kept.generation) {
+        SHOAL_RETURN_IF_ERROR(WriteAnchor(content, found->remains));
       }
       standing.latest = true;
       return standing;
     }
-    if (testimony && !witnessed) {
+    if (anchor_record && !confirmed) {
       standing.why = "is an old copy";
     } else if (!same_files) {
       standing.why = "is a copy";
@@ -179,19 +179,19 @@ absl::StatusOr<Standing> GuardedFile::Accept(const std::optional<FoundContent>& 
                        "was used elsewhere, as in another container");
     }
   }
-  if (testimony) {
-    // Keeps the id, so that the witness tells this content from the next one for ever.
+  if (anchor_record) {
+    // Keeps the id, so that the anchor tells this content from the next one for ever.
     SHOAL_RETURN_IF_ERROR(
-        MakeGuard(found->guard.id, std::max(testimony->generation, found->guard.generation)));
-    if (!testimony->remains.empty()) standing.remains = std::move(testimony->remains);
+        MakeGuard(found->guard.id, std::max(anchor_record->generation, found->guard.generation)));
+    if (!anchor_record->remains.empty()) standing.remains = std::move(anchor_record->remains);
     return standing;
   }
-  // A witness that is lost may have named a later generation than this content: only another id is
+  // An anchor that is lost may have named a later generation than this content: only another id is
   // sure to be that of no older content.
-  WitnessId id;
+  AnchorId id;
   random.Fill(id);
   if (!place_.directory().empty()) {
-    SHOAL_ASSIGN_OR_RETURN(witness_, place_.Make(id, path_));
+    SHOAL_ASSIGN_OR_RETURN(anchor_, place_.Make(id, path_));
   }
   SHOAL_RETURN_IF_ERROR(MakeGuard(id, 0));
   return standing;
@@ -231,7 +231,7 @@ absl::Status GuardedFile::SaveParts(const std::function<ContentParts(const Guard
   // Best effort: the new content is already in place.
   if (old >= 0) WipeOpenFile(old, path_).IgnoreError();
   SHOAL_RETURN_IF_ERROR(WriteGuard());
-  return WriteWitness(digest, remains);
+  return WriteAnchor(digest, remains);
 }
 
 absl::Status GuardedFile::Append(uint64_t at, BytesView bytes, const Digest& appended,
@@ -239,7 +239,7 @@ absl::Status GuardedFile::Append(uint64_t at, BytesView bytes, const Digest& app
   SHOAL_RETURN_IF_ERROR(AppendToFile(path_, at, bytes));
   ++guard_.generation;
   SHOAL_RETURN_IF_ERROR(WriteGuard());
-  return WriteWitness(appended, remains);
+  return WriteAnchor(appended, remains);
 }
 
 absl::Status GuardedFile::Overwrite(uint64_t at, BytesView bytes, const Digest& changed,
@@ -248,7 +248,7 @@ absl::Status GuardedFile::Overwrite(uint64_t at, BytesView bytes, const Digest& 
   SHOAL_RETURN_IF_ERROR(OverwriteInFile(path_, std::span(&patch, 1), /*sync=*/true));
   ++guard_.generation;
   SHOAL_RETURN_IF_ERROR(WriteGuard());
-  return WriteWitness(changed, remains);
+  return WriteAnchor(changed, remains);
 }
 
 }  // namespace shoal::client

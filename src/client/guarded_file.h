@@ -11,24 +11,24 @@
 //               content that is older than its guard, or whose guard was made anew (another inode
 //               or time of birth), is an old copy.
 //   PATH.lock   locked while a process uses the file
-//   a witness   the generation and a digest of the last save, in memory (witness.h), written last.
-//               A content with which no witness agrees may be an old one.
-// The files tell a copy from the latest content even after a restart of the machine. The witness
+//   an anchor   the generation and a digest of the last save, in memory (anchor.h), written last.
+//               A content with which no anchor agrees may be an old one.
+// The files tell a copy from the latest content even after a restart of the machine. The anchor
 // also tells when the whole file system was set back to a snapshot, or keeps no times of birth and
 // gives inodes out again. It alone is enough; the files must agree all the same.
 //
-// Without a witness, a content is never the latest: after a restart, in another container, or on a
-// machine without a place for witnesses, where no content outlives its process. That costs the
+// Without an anchor, a content is never the latest: after a restart, in another container, or on a
+// machine without a place for anchors, where no content outlives its process. That costs the
 // rounds that were under way, and an engine's session. Trusting it would cost what the file is for.
 //
-// Crashes. A save first makes PATH durable, then writes the guard, then the witness; only then may
+// Crashes. A save first makes PATH durable, then writes the guard, then the anchor; only then may
 // anything that was derived from it be sent. So whoever is killed in between leaves a content that
-// is one generation ahead of guard or witness, of which nothing was sent: it counts as the latest.
-// An old content is never ahead. (Suppose one were one generation ahead of the witness: then its
-// own witness was not written, so nothing of it was sent either, and it was made from the very
-// content that the witness names, as the witness agreed when its process began, and was locked
-// since. Any other content of that generation was not sent, or else the witness would name it, and
-// then the digests differ.) The other order, witness first, would take every content after such a
+// is one generation ahead of guard or anchor, of which nothing was sent: it counts as the latest.
+// An old content is never ahead. (Suppose one were one generation ahead of the anchor: then its
+// own anchor was not written, so nothing of it was sent either, and it was made from the very
+// content that the anchor names, as the anchor agreed when its process began, and was locked
+// since. Any other content of that generation was not sent, or else the anchor would name it, and
+// then the digests differ.) The other order, anchor first, would take every content after such a
 // kill for an old one. The same holds of what is appended, as long as its digest depends on all
 // that was there before.
 #ifndef SHOAL_SRC_CLIENT_GUARDED_FILE_H_
@@ -47,14 +47,14 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
-#include "src/client/witness.h"
+#include "src/client/rollback_anchor.h"
 #include "src/storage/file.h"
 
 namespace shoal::client {
 
 // What the content carries of the guard that it goes with.
 struct Guard {
-  WitnessId id = {};        // of the witness, too
+  AnchorId id = {};         // of the anchor, too
   FileIdentity file;        // of PATH.guard
   uint64_t generation = 0;  // rises with every save
   FileIdentity self;        // of PATH
@@ -64,12 +64,12 @@ struct Guard {
 struct FoundContent {
   Guard guard;  // its generation counts what was appended
   BytesView bytes;
-  BytesView remains;  // what it would leave to a later content (Testimony)
+  BytesView remains;  // what it would leave to a later content (AnchorRecord)
   // What stands for the bytes, if they were saved as ContentParts or appended to.
   std::optional<Digest> digest = std::nullopt;
 };
 
-// A content that need not be in one piece, and what stands for it in the witness: a digest on which
+// A content that need not be in one piece, and what stands for it in the anchor: a digest on which
 // all of it depends.
 struct ContentParts {
   std::vector<BytesView> parts;
@@ -81,7 +81,7 @@ struct Standing {
   // Why it is not the latest, as the end of a sentence whose subject is the file: "is an old copy".
   std::string why;
   // What the latest save wanted to have back, if the content is not the latest and there is a
-  // witness.
+  // anchor.
   std::optional<SecretVector<uint8_t>> remains;
 };
 
@@ -91,12 +91,12 @@ class GuardedFile {
   // Locks the file until the object ends, and wipes what saves that were killed have left.
   // FAILED_PRECONDITION: another process uses it.
   static absl::StatusOr<std::unique_ptr<GuardedFile>> Open(const std::string& path,
-                                                           WitnessPlace place);
+                                                           AnchorDirectory place);
   ~GuardedFile();
   GuardedFile(const GuardedFile&) = delete;
   GuardedFile& operator=(const GuardedFile&) = delete;
 
-  // Compares the content that was found with its guard and its witness. If it is not the latest,
+  // Compares the content that was found with its guard and its anchor. If it is not the latest,
   // and if there is none, a new guard is made: what was found is never the latest again. Once,
   // before the first Save. FAILED_PRECONDITION: another process uses a copy of the file.
   absl::StatusOr<Standing> Accept(const std::optional<FoundContent>& found, RandomSource& random);
@@ -121,23 +121,23 @@ class GuardedFile {
   const std::string& path() const { return path_; }
 
  private:
-  GuardedFile(std::string path, WitnessPlace place)
+  GuardedFile(std::string path, AnchorDirectory place)
       : path_(std::move(path)), place_(std::move(place)) {}
   std::string guard_path() const { return path_ + ".guard"; }
   absl::StatusOr<std::optional<Guard>> ReadGuard() const;
-  absl::Status MakeGuard(const WitnessId& id, uint64_t generation);
+  absl::Status MakeGuard(const AnchorId& id, uint64_t generation);
   absl::Status WriteGuard() const;
-  absl::Status WriteWitness(const Digest& content, BytesView remains);
+  absl::Status WriteAnchor(const Digest& content, BytesView remains);
 
   const std::string path_;
-  const WitnessPlace place_;
+  const AnchorDirectory place_;
   Guard guard_;
   int lock_ = -1;
-  std::unique_ptr<Witness> witness_;  // null if there is no place for one
+  std::unique_ptr<RollbackAnchor> anchor_;  // null if there is no place for one
 };
 
-// Whether the witness agrees that a content of this generation is the latest.
-bool Agrees(const Testimony& testimony, uint64_t generation, BytesView content);
+// Whether the anchor agrees that a content of this generation is the latest.
+bool Agrees(const AnchorRecord& anchor_record, uint64_t generation, BytesView content);
 
 }  // namespace shoal::client
 

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/client/held_rounds.h"
-#include "src/client/patience.h"
 #include "src/client/refresh.h"
+#include "src/client/retry_policy.h"
 
 namespace shoal::client {
 

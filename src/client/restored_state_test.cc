@@ -22,10 +22,10 @@
 #include "src/client/chain_client.h"
 #include "src/client/deployment.h"
 #include "src/client/retrieval.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/state.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/client/testing/restored_files.h"
-#include "src/client/witness.h"
 
 namespace shoal::client {
 namespace {
@@ -55,7 +55,7 @@ class RestoredStateTest : public ::testing::Test {
     std::string name = ::testing::TempDir() + "/restored.XXXXXX";
     SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
     base_ = name;
-    place_ = WitnessPlace::Below(base_);
+    place_ = AnchorDirectory::Below(base_);
     SHOAL_CHECK(!place_.directory().empty());
   }
   ~RestoredStateTest() override { fs::remove_all(base_); }
@@ -185,7 +185,7 @@ class RestoredStateTest : public ::testing::Test {
   std::string path() const { return directory_ + "/state"; }
 
   std::string base_, directory_, copy_;
-  WitnessPlace place_;
+  AnchorDirectory place_;
   SystemRandom random_;
   std::unique_ptr<FakeFrontend> frontend_;
   size_t discarded_ = 0;

@@ -17,7 +17,7 @@
 #include "src/client/deployment.h"
 #include "src/client/environment.h"
 #include "src/client/exchange.h"
-#include "src/client/patience.h"
+#include "src/client/retry_policy.h"
 #include "src/client/state.h"
 #include "src/client/transport.h"
 #include "src/parallel/thread_pool.h"
@@ -48,29 +48,30 @@ class RoundLinks {
       const HeldRound& held, size_t total, size_t piece,
       const std::function<absl::Status(Exchange&, size_t first, size_t count)>& work);
 
-  // While a frontend of one machine does not answer: waits from now on until `until_s` (Patience).
+  // While a frontend of one machine does not answer: waits from now on until `until_s`
+  // (RetryPolicy).
   void WaitUntil(uint64_t until_s, std::string event) {
-    patience_.Until(until_s, std::move(event));
+    retry_policy_.Until(until_s, std::move(event));
   }
 
   void HangUp();
   Traffic traffic() const;
 
  private:
-  // The way to a machine of the frontend.
-  struct Way;
-  // The way to the machine of a round; null if that has none.
-  absl::StatusOr<Way*> WayOf(const HeldRound& held, uint32_t other = 0);
+  // The link to a machine of the frontend.
+  struct Link;
+  // The link to the machine of a round; null if that has none.
+  absl::StatusOr<Link*> LinkTo(const HeldRound& held, uint32_t other = 0);
 
   const Deployment* deployment_;
   const uint32_t most_connections_;
   const Environment environment_;
   Transport* const transport_;
-  Patience patience_;
+  RetryPolicy retry_policy_;
   Exchange exchange_;
   Connections connections_;
-  std::map<uint32_t, std::unique_ptr<Way>> ways_;  // by machine; made when needed
-  Traffic past_;                                   // of ways of earlier rosters
+  std::map<uint32_t, std::unique_ptr<Link>> links_;  // by machine; made when needed
+  Traffic past_;                                     // of ways of earlier rosters
   std::unique_ptr<ThreadPool> lanes_;  // a thread for each connection but one; made when needed
 };
 

@@ -223,7 +223,7 @@ absl::Status SessionFile::ReadRecords(uint64_t size, Found& found) const {
     const Digest next = transcript.Finish();
     SHOAL_RETURN_IF_ERROR(ReadFromFile(file_->path(), record.at + length, record.digest));
     // Only the last record can be torn. If this one is damaged, those behind it are lost with it,
-    // and the witness, which names the last one, tells.
+    // and the anchor, which names the last one, tells.
     if (record.digest != next) break;
     found.records.push_back(record);
     found.digest = next;
@@ -323,8 +323,8 @@ absl::StatusOr<SessionFile::Found> SessionFile::ReadContent(uint64_t size, bool 
 }
 
 absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(
-    const std::string& path, const Digest& servers, const WitnessPlace& place, RandomSource& random,
-    const std::optional<Digest>& swapped) {
+    const std::string& path, const Digest& servers, const AnchorDirectory& place,
+    RandomSource& random, const std::optional<Digest>& swapped) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path, place));
   std::unique_ptr<SessionFile> session(new SessionFile(std::move(file), servers));
   const absl::StatusOr<uint64_t> size = SizeOfPrivateFile(path, kMaxBytes);

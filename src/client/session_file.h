@@ -21,7 +21,7 @@
 //
 // A process that is killed while it appends leaves a torn record behind, which nothing was sent of:
 // it is dropped. The last digest, of a record or of a change, stands for the whole file in the
-// witness, so that a file without its last ones is an old copy, like any other.
+// anchor, so that a file without its last ones is an old copy, like any other.
 //
 // Files of earlier versions are read, every byte of them, and the next state that is saved takes
 // their place:
@@ -43,7 +43,7 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/client/guarded_file.h"
-#include "src/client/witness.h"
+#include "src/client/rollback_anchor.h"
 #include "src/pir/engine.h"
 
 namespace shoal::client {
@@ -58,7 +58,7 @@ class SessionFile final : public pir::SessionStore {
   // in swapped roles, and stays as it is. DATA_LOSS: the file is damaged. PERMISSION_DENIED: others
   // may read the file.
   static absl::StatusOr<std::unique_ptr<SessionFile>> Open(
-      const std::string& path, const Digest& servers, const WitnessPlace& place,
+      const std::string& path, const Digest& servers, const AnchorDirectory& place,
       RandomSource& random, const std::optional<Digest>& swapped = std::nullopt);
 
   // Nothing if the file is not the latest that was saved, or another session's.

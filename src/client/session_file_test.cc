@@ -12,8 +12,8 @@
 #include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/testing/restored_files.h"
-#include "src/client/witness.h"
 #include "src/pir/engine.h"
 #include "src/storage/file.h"
 
@@ -29,7 +29,7 @@ class SessionFileTest : public ::testing::Test {
       : base_(fs::path(::testing::TempDir()) / "session"), directory_(base_ / "files") {
     fs::remove_all(base_);
     fs::create_directories(directory_);
-    place_ = WitnessPlace::Below(base_);
+    place_ = AnchorDirectory::Below(base_);
   }
   std::string path() const { return directory_ / "state"; }
   absl::StatusOr<std::unique_ptr<SessionFile>> Open(const Digest& servers = {1}) {
@@ -77,7 +77,7 @@ class SessionFileTest : public ::testing::Test {
 
   shoal::testing::TestRandom random_{4};
   const fs::path base_, directory_;
-  WitnessPlace place_;
+  AnchorDirectory place_;
 };
 
 TEST_F(SessionFileTest, ComesBackAsItWasSaved) {
@@ -155,7 +155,7 @@ TEST_F(SessionFileTest, ASnapshotIsGivenUp) {
 }
 
 // After a restart of the machine, or in another container.
-TEST_F(SessionFileTest, WithoutAWitnessItIsGivenUp) {
+TEST_F(SessionFileTest, WithoutAnAnchorItIsGivenUp) {
   Save("one");
   fs::remove_all(place_.directory());
   fs::create_directory(place_.directory());
@@ -318,9 +318,9 @@ TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
     SHOAL_ASSERT_OK(file->Change(patches));
   };
   change("one");
-  fs::path witness;
+  fs::path anchor;
   for (const auto& entry : fs::directory_iterator(place_.directory())) {
-    if (entry.is_regular_file() && ReadBack(entry.path()).size() > 8) witness = entry.path();
+    if (entry.is_regular_file() && ReadBack(entry.path()).size() > 8) anchor = entry.path();
   }
   std::string one = state, two = state;
   for (const size_t at : {100, 16'383}) {
@@ -328,9 +328,9 @@ TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
     two.replace(at, 3, "two");
   }
   const std::string guard = path() + ".guard";
-  const std::string before[] = {ReadBack(path()), ReadBack(guard), ReadBack(witness)};
+  const std::string before[] = {ReadBack(path()), ReadBack(guard), ReadBack(anchor)};
   change("two");
-  const std::string after[] = {ReadBack(path()), ReadBack(guard), ReadBack(witness)};
+  const std::string after[] = {ReadBack(path()), ReadBack(guard), ReadBack(anchor)};
   ASSERT_EQ(before[0].size(), after[0].size());
   std::vector<size_t> differ;
   for (size_t i = 0; i < before[0].size(); ++i) {
@@ -353,7 +353,7 @@ TEST_F(SessionFileTest, AChangeIsMadeWholeOrNotAtAll) {
     for (size_t i = 0; i < of_patches; ++i) content[patches[i]] = after[0][patches[i]];
     WriteOver(path(), content);
     WriteOver(guard, named > 0 ? after[1] : before[1]);
-    WriteOver(witness, named > 1 ? after[2] : before[2]);
+    WriteOver(anchor, named > 1 ? after[2] : before[2]);
   };
   for (size_t i = 0; i <= record_end; ++i) {
     put(i, 0, 0);
@@ -396,7 +396,7 @@ TEST_F(SessionFileTest, AFileOfVersionTwoIsReadAndReplaced) {
   std::ifstream in(path(), std::ios::binary);
   const std::string now((std::istreambuf_iterator<char>(in)), {});
   Bytes head = ToBytes(AsBytes(now).subspan(8 + 32, 32 + sizeof(Guard::id) + 5 * 8 + 8));
-  // A save that the witness has not seen yet.
+  // A save that the anchor has not seen yet.
   uint8_t* const generation = &head[32 + sizeof(Guard::id) + 2 * 8];
   StoreLe<uint64_t>(generation, LoadLe<uint64_t>(generation) + 1);
   Append(head, AsBytes("a state"));
@@ -455,7 +455,7 @@ TEST_F(SessionFileTest, AFileWithoutDigestsIsReadAndReplaced) {
     const std::string content = ReadBack(path());
     constexpr size_t kStateAt = 8 + 32 + 32 + sizeof(Guard::id) + 5 * 8 + 8 + 8 + 32;
     Bytes head = ToBytes(AsBytes(content).subspan(8 + 32, kStateAt - 8 - 32));
-    // A save that the witness has not seen yet.
+    // A save that the anchor has not seen yet.
     uint8_t* const generation = &head[32 + sizeof(Guard::id) + 2 * 8];
     StoreLe<uint64_t>(generation, LoadLe<uint64_t>(generation) + 1);
     const Digest digest = Transcript("shoal client session v3").Blob(head).Finish();

@@ -173,11 +173,11 @@ class StateCodec {
     return WithDigest(record);
   }
 
-  // What the witness keeps of a state.
+  // What the anchor keeps of a state.
   static SecretVector<uint8_t> EncodeRemains(const State& state, const ArrayIndex& arrays) {
     StateRecord record;
     record.set_deployment(state.deployment);
-    record.set_guard_id(ToString(WitnessId()));
+    record.set_guard_id(ToString(AnchorId()));
     WriteSeen(state.roster, record.mutable_roster());
     WriteSeen(state.table, record.mutable_table());
     WriteFollowed(state.followed_keys, record);
@@ -566,7 +566,7 @@ bool State::DropExpired(uint64_t now_s) {
 }
 
 absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::string& path,
-                                                                     const WitnessPlace& place,
+                                                                     const AnchorDirectory& place,
                                                                      RandomSource& random) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path, place));
   std::unique_ptr<FileStateStore> store(new FileStateStore(path, std::move(file)));
@@ -692,7 +692,7 @@ absl::Status FileStateStore::Save() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<State> ReadState(const std::string& path, const WitnessPlace& place) {
+absl::StatusOr<State> ReadState(const std::string& path, const AnchorDirectory& place) {
   // Another process may save it meanwhile.
   constexpr int kReads = 3;
   for (int read = 1;; ++read) {
@@ -700,13 +700,13 @@ absl::StatusOr<State> ReadState(const std::string& path, const WitnessPlace& pla
     auto wipe = absl::MakeCleanup([&] { WipeString(content); });
     auto decoded = StateCodec::Decode(AsBytes(content));
     if (!decoded.ok()) return Annotate(decoded.status(), path);
-    std::optional<Testimony> testimony = place.Peek(decoded->guard.id);
-    if (testimony && Agrees(*testimony, decoded->guard.generation, AsBytes(content))) {
+    std::optional<AnchorRecord> anchor_record = place.Peek(decoded->guard.id);
+    if (anchor_record && Agrees(*anchor_record, decoded->guard.generation, AsBytes(content))) {
       return std::move(decoded->state);
     }
     if (read < kReads) continue;
-    const bool known = testimony && !testimony->remains.empty();
-    return StateCodec::Remaining(known ? &testimony->remains : nullptr,
+    const bool known = anchor_record && !anchor_record->remains.empty();
+    return StateCodec::Remaining(known ? &anchor_record->remains : nullptr,
                                  StateCodec::EncodeRemains(decoded->state, decoded->arrays));
   }
 }

@@ -5,7 +5,7 @@
 // could be used for a second row, and the two tallies would tell the frontend about both rows. So
 // the state is durable before anything derived from it is sent, and a state that was restored from
 // an old copy, or that may be one, loses its rounds:
-//   PATH        the state, with PATH.guard and PATH.lock beside it and a witness in memory
+//   PATH        the state, with PATH.guard and PATH.lock beside it and an anchor in memory
 //               (guarded_file.h)
 //   PATH.array-GENERATION-N
 //               the rows of a round, if they are many: 0600; written once, and durable before the
@@ -16,7 +16,7 @@
 // A killed process may leave files behind that no state names; the next process removes them.
 //
 // The ledger, the attempts, the rounds that were entered and the epochs that were seen do not go
-// backwards with an old copy: the witness has those of the last save. If there is no witness
+// backwards with an old copy: the anchor has those of the last save. If there is no anchor
 // either, they are the copy's, and the ledger says for ever that it may lack something
 // (Ledger::doubts).
 //
@@ -42,7 +42,7 @@
 #include "src/client/device.h"
 #include "src/client/guarded_file.h"
 #include "src/client/ledger.h"
-#include "src/client/witness.h"
+#include "src/client/rollback_anchor.h"
 #include "src/roster/roster.h"
 #include "src/wire/round.pb.h"
 
@@ -192,7 +192,7 @@ class FileStateStore final : public StateStore {
   // Opens the state, or begins one. FAILED_PRECONDITION: another process uses the state, or Shoal
   // 0.1 wrote it. DATA_LOSS: the file is damaged. PERMISSION_DENIED: others may read the file.
   static absl::StatusOr<std::unique_ptr<FileStateStore>> Open(const std::string& path,
-                                                              const WitnessPlace& place,
+                                                              const AnchorDirectory& place,
                                                               RandomSource& random);
 
   State& state() override { return state_; }
@@ -241,7 +241,7 @@ class FileStateStore final : public StateStore {
 
 // Reads a state without locking it, to show it to people: if it is an old copy, what Open would
 // make of it. Leaves out long arrays. NOT_FOUND if there is none; otherwise errors as Open.
-absl::StatusOr<State> ReadState(const std::string& path, const WitnessPlace& place);
+absl::StatusOr<State> ReadState(const std::string& path, const AnchorDirectory& place);
 
 }  // namespace shoal::client
 

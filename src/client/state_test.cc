@@ -19,10 +19,10 @@
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/guarded_file.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/state.pb.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/client/testing/restored_files.h"
-#include "src/client/witness.h"
 #include "src/round/header.h"
 #include "src/storage/file.h"
 
@@ -51,7 +51,7 @@ class StateTest : public ::testing::Test {
     directory_ = name + "/files";
     fs::create_directory(directory_);
     path_ = directory_ + "/client.state";
-    place_ = WitnessPlace::Below(base_);
+    place_ = AnchorDirectory::Below(base_);
     SHOAL_CHECK(!place_.directory().empty());
   }
   ~StateTest() override { fs::remove_all(base_); }
@@ -113,10 +113,10 @@ class StateTest : public ::testing::Test {
   }
 
   // As a restart of the machine does.
-  void LoseWitnesses() const {
+  void LoseAnchors() const {
     for (const auto& entry : fs::directory_iterator(place_.directory())) fs::remove(entry.path());
   }
-  std::string WitnessFile() const { return fs::directory_iterator(place_.directory())->path(); }
+  std::string AnchorFile() const { return fs::directory_iterator(place_.directory())->path(); }
   // In place: it stays the same file.
   static void Overwrite(const std::string& path, const std::string& content) {
     std::ofstream(path, std::ios::in | std::ios::out | std::ios::trunc) << content;
@@ -126,7 +126,7 @@ class StateTest : public ::testing::Test {
   std::string base_;
   std::string directory_;
   std::string path_;
-  WitnessPlace place_;
+  AnchorDirectory place_;
 };
 
 TEST_F(StateTest, KeepsEverything) {
@@ -375,7 +375,7 @@ TEST_F(StateTest, AGuardThatWasBornAtAnotherTimeIsAnother) {
   EXPECT_FALSE(accepts([](Guard& guard) { ++guard.self.inode; }));
 }
 
-// Everything on the file system is what it was, inodes and times of birth too. Only the witness
+// Everything on the file system is what it was, inodes and times of birth too. Only the anchor
 // knows. A file system without times of birth, which gives inodes out again, lets a copy over the
 // files look the same.
 TEST_F(StateTest, ASnapshotLosesItsRounds) {
@@ -438,19 +438,19 @@ TEST_F(StateTest, ASnapshotLosesItsRoundsAsOftenAsItComesBack) {
   }
 }
 
-// A save that was killed before its witness was written, and another one in its place: the first is
+// A save that was killed before its anchor was written, and another one in its place: the first is
 // of the same generation, and its rounds carry other rows.
 TEST_F(StateTest, ASaveThatAnotherTookThePlaceOfLosesItsRounds) {
   SaveOne();
   const testing::Snapshot before(directory_, base_ + "/before");
-  const std::string witness = *ReadFile(WitnessFile());
+  const std::string anchor = *ReadFile(AnchorFile());
   {
     auto store = Open();
     store->state().rounds[0].rows[0] = 98;
     SHOAL_ASSERT_OK(store->Save());
   }
   const testing::Snapshot killed(directory_, base_ + "/killed");
-  Overwrite(WitnessFile(), witness);
+  Overwrite(AnchorFile(), anchor);
   before.Restore();
   {
     auto store = Open();
@@ -463,9 +463,9 @@ TEST_F(StateTest, ASaveThatAnotherTookThePlaceOfLosesItsRounds) {
 }
 
 // A restart of the machine, or another container: what is there may be the latest or not.
-TEST_F(StateTest, WithoutItsWitnessLosesItsRoundsAndDoubtsItsLedger) {
+TEST_F(StateTest, WithoutItsAnchorLosesItsRoundsAndDoubtsItsLedger) {
   SaveOne();
-  LoseWitnesses();
+  LoseAnchors();
   SHOAL_ASSERT_OK_AND_ASSIGN(const State seen, ReadState(path_, place_));
   EXPECT_EQ(seen.ledger.doubts(), 1u) << "said at once";
   EXPECT_TRUE(seen.rounds[0].over);
@@ -483,17 +483,17 @@ TEST_F(StateTest, WithoutItsWitnessLosesItsRoundsAndDoubtsItsLedger) {
   EXPECT_EQ(store->state().ledger.doubts(), 1u) << "said for ever";
 }
 
-TEST_F(StateTest, ATornWitnessIsNone) {
+TEST_F(StateTest, ATornAnchorIsNone) {
   SaveOne();
-  fs::resize_file(WitnessFile(), 100);
+  fs::resize_file(AnchorFile(), 100);
   auto store = Open();
   EXPECT_EQ(store->discarded_rounds(), 1u);
   EXPECT_EQ(store->state().ledger.doubts(), 1u);
 }
 
-// An old content that was read without a witness goes on with an id of its own: a later content of
-// the old id must not count as ahead of the new witness.
-TEST_F(StateTest, AWitnessSaysNothingOfContentsBeforeIt) {
+// An old content that was read without an anchor goes on with an id of its own: a later content of
+// the old id must not count as ahead of the new anchor.
+TEST_F(StateTest, AnAnchorSaysNothingOfContentsBeforeIt) {
   SaveOne();
   const testing::Snapshot earlier(directory_, base_ + "/earlier");
   {
@@ -503,7 +503,7 @@ TEST_F(StateTest, AWitnessSaysNothingOfContentsBeforeIt) {
   }
   const testing::Snapshot later(directory_, base_ + "/later");
   for (int saves = 0; saves < 5; ++saves) {
-    LoseWitnesses();
+    LoseAnchors();
     earlier.Restore();
     {
       auto store = Open();
@@ -514,10 +514,10 @@ TEST_F(StateTest, AWitnessSaysNothingOfContentsBeforeIt) {
   }
 }
 
-// Without a place for witnesses no round outlives its process.
-TEST_F(StateTest, WithoutAPlaceForWitnessesLosesItsRounds) {
+// Without a place for anchors no round outlives its process.
+TEST_F(StateTest, WithoutAPlaceForAnchorsLosesItsRounds) {
   fs::permissions(base_, fs::perms::all);
-  place_ = WitnessPlace::Below(base_);
+  place_ = AnchorDirectory::Below(base_);
   ASSERT_EQ(place_.directory(), "");
   SaveOne();
   for (int i = 0; i < 2; ++i) {
@@ -534,7 +534,7 @@ TEST_F(StateTest, WithoutAPlaceForWitnessesLosesItsRounds) {
 TEST_F(StateTest, TwoContainersWithOneDiskLoseTheirRounds) {
   fs::create_directory(base_ + "/other");
   fs::permissions(base_ + "/other", fs::perms::owner_all);
-  WitnessPlace other = WitnessPlace::Below(base_ + "/other");
+  AnchorDirectory other = AnchorDirectory::Below(base_ + "/other");
   SaveOne();
   for (uint64_t i = 2; i < 6; ++i) {
     std::swap(place_, other);
@@ -607,24 +607,24 @@ TEST_F(StateTest, WithATornGuardLosesItsRounds) {
   EXPECT_EQ(Open()->discarded_rounds(), 1u);
 }
 
-// The state is durable before its guard, and that is written before the witness; nothing is sent in
+// The state is durable before its guard, and that is written before the anchor; nothing is sent in
 // between. A crash between them may happen any number of times.
-TEST_F(StateTest, SurvivesCrashesBetweenStateAndGuardAndWitness) {
+TEST_F(StateTest, SurvivesCrashesBetweenStateAndGuardAndAnchor) {
   SaveOne();
   int crashes = 0;
   for (const bool guard_written : {false, true, false}) {
-    std::string old_guard, old_witness;
+    std::string old_guard, old_anchor;
     {
       auto store = Open();
       EXPECT_EQ(store->discarded_rounds(), 0u) << crashes;
       old_guard = *ReadFile(path_ + ".guard");
-      old_witness = *ReadFile(WitnessFile());
+      old_anchor = *ReadFile(AnchorFile());
       store->state().deployment = std::to_string(++crashes);
       SHOAL_ASSERT_OK(store->Save());
     }
     // As if the last save had never reached them.
     if (!guard_written) Overwrite(path_ + ".guard", old_guard);
-    Overwrite(WitnessFile(), old_witness);
+    Overwrite(AnchorFile(), old_anchor);
   }
   auto store = Open();
   EXPECT_EQ(store->discarded_rounds(), 0u);
@@ -632,16 +632,16 @@ TEST_F(StateTest, SurvivesCrashesBetweenStateAndGuardAndWitness) {
   EXPECT_EQ(store->state().deployment, "3");
 }
 
-// A content that is two generations ahead of its witness was not made by this program.
-TEST_F(StateTest, AStateFarAheadOfItsWitnessLosesItsRounds) {
+// A content that is two generations ahead of its anchor was not made by this program.
+TEST_F(StateTest, AStateFarAheadOfItsAnchorLosesItsRounds) {
   SaveOne();
-  const std::string old_witness = *ReadFile(WitnessFile());
+  const std::string old_anchor = *ReadFile(AnchorFile());
   {
     auto store = Open();
     SHOAL_ASSERT_OK(store->Save());
     SHOAL_ASSERT_OK(store->Save());
   }
-  Overwrite(WitnessFile(), old_witness);
+  Overwrite(AnchorFile(), old_anchor);
   EXPECT_EQ(Open()->discarded_rounds(), 1u);
 }
 
@@ -1043,7 +1043,7 @@ class StateOf02Test : public StateTest {
     SHOAL_CHECK(record.ParseFromString(ReadFile(directory_ + "/made")->substr(sizeof(Digest))));
     return record;
   }
-  // What version 0.2 left to its witness of that record.
+  // What version 0.2 left to its anchor of that record.
   static StateRecord RemainsOf(StateRecord record) {
     for (RoundRecord& round : *record.mutable_rounds()) {
       wire::SignedHeader header = round.header();
@@ -1133,16 +1133,16 @@ TEST_F(StateOf02Test, FilesOfRowsAreWipedAndTheirRoundWasCharged) {
   EXPECT_EQ(*ReadFile(link), std::string(rows.size(), '\0'));
 }
 
-TEST_F(StateOf02Test, WithoutAWitnessItIsInDoubt) {
+TEST_F(StateOf02Test, WithoutAnAnchorItIsInDoubt) {
   Save(*Begin(), MakeRecord());
-  LoseWitnesses();
+  LoseAnchors();
   auto store = Open();
   EXPECT_EQ(store->rounds_of_02(), 3u);
   ExpectKept(store->state());
   EXPECT_EQ(store->state().ledger.doubts(), 1u);
 }
 
-// What its witness kept of a later save is of version 0.2, too.
+// What its anchor kept of a later save is of version 0.2, too.
 TEST_F(StateOf02Test, AnOldCopyHasTheLedgerOfTheLatest) {
   StateRecord record = MakeRecord();
   std::string old;
@@ -1206,7 +1206,7 @@ TEST_F(StateTest, IdleRoundsOfAnOldCopyAreCharged) {
     store->state().rounds[1].rows.clear();
     SHOAL_ASSERT_OK(store->Save());
   }
-  LoseWitnesses();
+  LoseAnchors();
   auto store = Open();
   EXPECT_EQ(store->discarded_rounds(), 2u);
   EXPECT_EQ(store->state().ledger.idle_rounds(), 1u) << "the first was charged with its rows";
@@ -1215,7 +1215,7 @@ TEST_F(StateTest, IdleRoundsOfAnOldCopyAreCharged) {
 // The same with rows in a file, which is not read then.
 TEST_F(LongStateTest, ChargedRoundsOfAnOldCopyAreNotIdle) {
   SaveLong();
-  LoseWitnesses();
+  LoseAnchors();
   SHOAL_ASSERT_OK_AND_ASSIGN(const State seen, ReadState(path_, place_));
   EXPECT_EQ(seen.ledger.idle_rounds(), 0u);
   auto store = Open();
@@ -1252,7 +1252,7 @@ TEST_F(StateTest, AClockThatJumpsForgetsNoEnrolment) {
     EXPECT_EQ(store->state().signed_s, 4000u);
     ASSERT_EQ(store->state().enrolments.size(), 1u);
   }
-  LoseWitnesses();
+  LoseAnchors();
   auto store = Open();
   EXPECT_EQ(store->state().signed_s, 4000u);
   store->state().SawSignedTime(5001);

@@ -156,8 +156,8 @@ No Of(const absl::Status& error) {
   return absl::IsResourceExhausted(error) ? TooLarge(error.message()) : Malformed(error.message());
 }
 
-net::Places::Limits LimitsOf(const Door::Options& options, size_t connections, size_t newcomers,
-                             uint64_t buffer_bytes = 0) {
+net::AdmissionControl::Limits LimitsOf(const Door::Options& options, size_t connections,
+                                       size_t newcomers, uint64_t buffer_bytes = 0) {
   return {.connections = connections,
           .newcomers = newcomers,
           .buffer_bytes = buffer_bytes,
@@ -204,7 +204,7 @@ struct Door::State : net::Listener {
     const std::shared_ptr<RoundWaits> waits;
     // Of requests that wait for its answer, each of which has a connection to it; and of those
     // among them that came over shoal-ohttp.
-    net::Places calls, ohttp_calls;
+    net::AdmissionControl calls, ohttp_calls;
   };
   absl::Status UseFrontend(const FrontendOptions& where) {
     SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<FrontendLinks> links,
@@ -225,11 +225,11 @@ struct Door::State : net::Listener {
 
   const Options options;
   Figures* const figures;
-  net::Places places;
+  net::AdmissionControl places;
   // Of those that come over a proxy, by the address that it names.
-  net::Places visitors;
+  net::AdmissionControl visitors;
   // Of requests that are with shoal-ohttp.
-  net::Places pipes;
+  net::AdmissionControl pipes;
   AddressRates address_requests, address_onions, address_connections;
 
   Mutex mutex;
@@ -260,7 +260,8 @@ class Door::State::Session : public net::Listener::Session {
   using Request = WebSocket::Request;
   using Parser = http::request_parser<http::buffer_body>;
 
-  Session(State& door, uint64_t number, net::Places::Place place, bool is_proxy, tcp::socket socket)
+  Session(State& door, uint64_t number, net::AdmissionControl::Permit place, bool is_proxy,
+          tcp::socket socket)
       : net::Listener::Session(door.shared_from_this(), number, socket.get_executor()),
         door_(door),
         is_proxy_(is_proxy),
@@ -327,8 +328,8 @@ class Door::State::Session : public net::Listener::Session {
 
   const Origin& origin() const { return visitor_ ? visitor_->origin() : place_.origin(); }
   bool Claim(uint64_t bytes) {
-    if (!place_.Claim(bytes, net::Places::Room::kGeneral)) return false;
-    return !visitor_ || visitor_->Claim(bytes, net::Places::Room::kGeneral);
+    if (!place_.Claim(bytes, net::AdmissionControl::Room::kGeneral)) return false;
+    return !visitor_ || visitor_->Claim(bytes, net::AdmissionControl::Room::kGeneral);
   }
   void Release() {
     place_.Release();
@@ -372,7 +373,7 @@ class Door::State::Session : public net::Listener::Session {
       const Origin from = options().shared_addresses.BlockOf(*address);
       if (!visitor_ || visitor_->origin() != from) {
         visitor_.reset();
-        net::Places::Arrival arrival = door_.visitors.Arrive(number(), from);
+        net::AdmissionControl::Arrival arrival = door_.visitors.Arrive(number(), from);
         if (!arrival.place.Welcome().ok()) return NoRoom();
         visitor_.emplace(std::move(arrival.place));
       }
@@ -677,7 +678,7 @@ class Door::State::Session : public net::Listener::Session {
   // What a relay brings. The door sees the relay's address, and nothing of the client's.
   asio::awaitable<bool> ServeOhttp(Parser& parser) {
     const bool keep_alive = KeepsAlive(parser);
-    net::Places::Arrival pipe_place = door_.pipes.Arrive(number(), origin());
+    net::AdmissionControl::Arrival pipe_place = door_.pipes.Arrive(number(), origin());
     std::optional<No> no;
     if (!pipe_place.place.Welcome().ok()) no = NoRoom();
     Bytes request;
@@ -1040,8 +1041,8 @@ class Door::State::Session : public net::Listener::Session {
   // Otherwise as FrontendLinks::Forward.
   asio::awaitable<absl::StatusOr<Bytes>> Ask(State::Frontend& frontend, BytesView request,
                                              FrameType type, Via via) {
-    net::Places::Arrival arrival = frontend.calls.Arrive(number(), origin());
-    std::optional<net::Places::Arrival> of_ohttp;
+    net::AdmissionControl::Arrival arrival = frontend.calls.Arrive(number(), origin());
+    std::optional<net::AdmissionControl::Arrival> of_ohttp;
     if (via == Via::kOhttp) of_ohttp.emplace(frontend.ohttp_calls.Arrive(number(), std::nullopt));
     if (!arrival.place.Welcome().ok() ||
         (of_ohttp.has_value() && !of_ohttp->place.Welcome().ok())) {
@@ -1056,8 +1057,8 @@ class Door::State::Session : public net::Listener::Session {
 
   State& door_;
   const bool is_proxy_;
-  net::Places::Place place_;
-  std::optional<net::Places::Place> visitor_;  // over a proxy
+  net::AdmissionControl::Permit place_;
+  std::optional<net::AdmissionControl::Permit> visitor_;  // over a proxy
   net::WebStream stream_;
   beast::flat_buffer buffer_{2 * kMaxHeadBytes};
   asio::steady_timer pause_;
@@ -1093,7 +1094,7 @@ net::Listener::Admission Door::State::Admit(uint64_t number, const IpAddress& ad
   LimitUnsent(socket);
   boost::system::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  net::Places::Arrival arrival = places.Arrive(number, origin);
+  net::AdmissionControl::Arrival arrival = places.Arrive(number, origin);
   return {std::make_shared<Session>(*this, number, std::move(arrival.place), is_proxy,
                                     std::move(socket)),
           arrival.evicted};

@@ -22,7 +22,7 @@
 #include "src/door/rules.h"
 #include "src/door/spent_tokens.h"
 #include "src/door/tokens.h"
-#include "src/net/places.h"
+#include "src/net/admission.h"
 #include "src/net/tls.h"
 
 namespace shoal::door {
@@ -38,10 +38,9 @@ class Door {
     OriginRules origins = {};
     // Their clients' addresses are in X-Forwarded-For.
     AddressRanges proxies = {};
-    // Places (src/net/places.h); the share of connections is one of those to the frontend as well,
-    // and of the requests that are with shoal-ohttp.
-    // A peer is welcome once the head of its first request is there and asks for what the door has,
-    // from a page that may ask.
+    // Places (src/net/admission.h); the share of connections is one of those to the frontend as
+    // well, and of the requests that are with shoal-ohttp. A peer is welcome once the head of its
+    // first request is there and asks for what the door has, from a page that may ask.
     size_t max_connections = 3072;
     size_t max_newcomers = 1024;
     uint64_t max_buffered_bytes = 256 << 20;

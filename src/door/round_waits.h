@@ -20,7 +20,7 @@
 #include "src/base/address_block.h"
 #include "src/base/bytes.h"
 #include "src/door/frontend_links.h"
-#include "src/net/places.h"
+#include "src/net/admission.h"
 #include "src/parallel/mutex.h"
 #include "src/wire/round.pb.h"
 

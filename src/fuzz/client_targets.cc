@@ -18,10 +18,10 @@
 #include "src/client/config.h"
 #include "src/client/deployment.h"
 #include "src/client/refresh.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/session_file.h"
 #include "src/client/state.h"
 #include "src/client/testing/fake_frontend.h"
-#include "src/client/witness.h"
 #include "src/fuzz/target.h"
 #include "src/pir/engine.h"
 #include "src/roster/testing/parties.h"
@@ -39,15 +39,15 @@ Bytes FileContent(const std::string& path) {
   return InputOf(*content);
 }
 
-// No place for witnesses: with one, every input would leave a file there.
-client::WitnessPlace NoWitnesses() { return {}; }
+// No place for anchors: with one, every input would leave a file there.
+client::AnchorDirectory NoAnchors() { return {}; }
 
 // A state with a round in it, as a client has it that has sent its queries.
 Bytes StateSeed() {
   testing::TestRandom random(1);
   const std::string path = FileOf({}, "seed-state");
   std::filesystem::remove(path);
-  auto store = client::FileStateStore::Open(path, NoWitnesses(), random);
+  auto store = client::FileStateStore::Open(path, NoAnchors(), random);
   SHOAL_CHECK(store.ok());
   client::State& state = (*store)->state();
   state.deployment = "test";
@@ -94,12 +94,12 @@ bool ParseTaggedAnswer(BytesView input) {
 // A session's file behind its magic and the digest of its head.
 constexpr absl::string_view kSessionMagic = "SHOALSF4", kMagicWithoutDigests = "SHOALSF3";
 constexpr absl::string_view kSessionState = "hints and secrets of a session";
-constexpr size_t kSessionNumbersBytes = 32 + sizeof(client::WitnessId) + 6 * 8;
+constexpr size_t kSessionNumbersBytes = 32 + sizeof(client::AnchorId) + 6 * 8;
 constexpr size_t kSessionHeadBytes = kSessionNumbersBytes + 8 + 32;
 Bytes SessionSeed(bool changed, RandomSource& random) {
   const std::string path = FileOf({}, "seed-session");
   std::filesystem::remove(path);
-  auto file = client::SessionFile::Open(path, {1}, NoWitnesses(), random);
+  auto file = client::SessionFile::Open(path, {1}, NoAnchors(), random);
   SHOAL_CHECK(file.ok());
   SHOAL_CHECK((*file)->Save(AsBytes(kSessionState)).ok());
   const pir::StatePatch patch = {.at = 4, .bytes = AsBytes("more")};
@@ -133,7 +133,7 @@ Bytes SessionWithDigest(BytesView input, bool has_digests) {
 }
 // Whether the file opens; then what it has can be read, or is refused.
 bool ReadSession(const std::string& path, RandomSource& random) {
-  const auto file = client::SessionFile::Open(path, {1}, NoWitnesses(), random);
+  const auto file = client::SessionFile::Open(path, {1}, NoAnchors(), random);
   if (!file.ok()) return false;
   Bytes state((*file)->state_bytes());
   (void)(*file)->Read(0, state);
@@ -141,38 +141,38 @@ bool ReadSession(const std::string& path, RandomSource& random) {
   return true;
 }
 
-// A place for witnesses of its own, with one in it.
-constexpr client::WitnessId kWitness = {5};
-const client::WitnessPlace& OwnPlace() {
+// A place for anchors of its own, with one in it.
+constexpr client::AnchorId kAnchor = {5};
+const client::AnchorDirectory& OwnPlace() {
   static const auto place = [] {
-    const std::string beside = FileOf({}, "witness-place");
-    return client::WitnessPlace::Below(beside.substr(0, beside.rfind('/')));
+    const std::string beside = FileOf({}, "anchors");
+    return client::AnchorDirectory::Below(beside.substr(0, beside.rfind('/')));
   }();
   SHOAL_CHECK(!place.directory().empty());
   return place;
 }
-std::string WitnessPath() {
-  return absl::StrCat(OwnPlace().directory(), "/", Hex(BytesView(kWitness)));
+std::string AnchorPath() {
+  return absl::StrCat(OwnPlace().directory(), "/", Hex(BytesView(kAnchor)));
 }
 
-Bytes WitnessSeed() {
-  std::filesystem::remove(WitnessPath());
-  const auto witness = OwnPlace().Make(kWitness, "client.state");
-  SHOAL_CHECK(witness.ok());
-  client::Testimony testimony{.generation = 3, .content = {9}, .remains = {}};
-  testimony.remains.assign(20, 7);
-  SHOAL_CHECK((*witness)->Write(testimony).ok());
-  return FileContent(WitnessPath());
+Bytes AnchorSeed() {
+  std::filesystem::remove(AnchorPath());
+  const auto anchor = OwnPlace().Make(kAnchor, "client.state");
+  SHOAL_CHECK(anchor.ok());
+  client::AnchorRecord anchor_record{.generation = 3, .content = {9}, .remains = {}};
+  anchor_record.remains.assign(20, 7);
+  SHOAL_CHECK((*anchor)->Write(anchor_record).ok());
+  return FileContent(AnchorPath());
 }
 
-bool ParseWitness(BytesView input) {
-  WriteInput(WithDigest("shoal client witness v1", input), WitnessPath());
-  const std::optional<client::Testimony> testimony = OwnPlace().Peek(kWitness);
-  const auto found = OwnPlace().Find(kWitness, "client.state");
+bool ParseAnchor(BytesView input) {
+  WriteInput(WithDigest("shoal client anchor v1", input), AnchorPath());
+  const std::optional<client::AnchorRecord> anchor_record = OwnPlace().Peek(kAnchor);
+  const auto found = OwnPlace().Find(kAnchor, "client.state");
   SHOAL_CHECK(found.ok());
   const auto read = (*found)->Read();
-  SHOAL_CHECK(read.ok() && read->has_value() == testimony.has_value());
-  return testimony.has_value();
+  SHOAL_CHECK(read.ok() && read->has_value() == anchor_record.has_value());
+  return anchor_record.has_value();
 }
 
 // Five answers of 20 bytes, two in a piece.
@@ -275,11 +275,10 @@ void AddClientTargets(std::vector<Target>& targets) {
   targets.push_back(
       {.name = "client_state", .seeds = {DigestInput(StateSeed())}, .parse = [](BytesView input) {
          const Bytes file = WithDigest("shoal client state v4", input);
-         return client::ReadState(FileOf(file, "state"), NoWitnesses()).ok();
+         return client::ReadState(FileOf(file, "state"), NoAnchors()).ok();
        }});
   AddSessionFileTargets(targets);
-  targets.push_back(
-      {.name = "witness", .seeds = {DigestInput(WitnessSeed())}, .parse = ParseWitness});
+  targets.push_back({.name = "anchor", .seeds = {DigestInput(AnchorSeed())}, .parse = ParseAnchor});
   targets.push_back(
       {.name = "tagged_answer", .seeds = {TaggedAnswer()}, .parse = ParseTaggedAnswer});
   targets.push_back({.name = "answer_spool", .seeds = {AnswersSeed()}, .parse = ParseAnswers});

@@ -238,11 +238,11 @@ class ChangingLink final : public server::Link {
     if (!Parsed(bytes, header)) return absl::InvalidArgumentError("no header");
     return header;
   }
-  absl::Status Offline(const wire::SignedHeader&, const server::Mine&,
+  absl::Status Offline(const wire::SignedHeader&, const server::OwnRun&,
                        std::unique_ptr<ByteSource>) override {
     return absl::UnimplementedError("");
   }
-  absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(const Digest&, const server::Mine&,
+  absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(const Digest&, const server::OwnRun&,
                                                                server::QueriesOut) override {
     return absl::UnimplementedError("");
   }
@@ -416,7 +416,7 @@ Bytes TilingInput(uint8_t rank, uint8_t count, uint8_t senders, uint16_t records
   for (uint8_t from = 0; from < senders; ++from) {
     const uint64_t begin = uint64_t{records} * from / senders;
     const server::ListPart run{records, begin, uint64_t{records} * (from + 1) / senders - begin};
-    for (const server::Shipment& shipment : server::Shipments(run, from, count)) {
+    for (const server::PartToSend& shipment : server::PartsToSend(run, from, count)) {
       if (shipment.to != rank) continue;
       input.push_back(from);
       for (const uint64_t number : {run.records, shipment.part.first, shipment.part.count}) {

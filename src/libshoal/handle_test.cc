@@ -18,9 +18,9 @@
 #include "src/base/clock.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/state.h"
 #include "src/client/testing/fake_frontend.h"
-#include "src/client/witness.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
 
@@ -83,7 +83,7 @@ class HandleTest : public ::testing::Test {
     return handle.LookUp(listed, listed.count(), call);
   }
   client::State State() const {
-    auto state = client::ReadState(directory_ + "/state", client::WitnessPlace::OfThisMachine());
+    auto state = client::ReadState(directory_ + "/state", client::AnchorDirectory::OfThisMachine());
     SHOAL_CHECK(state.ok());
     return *std::move(state);
   }

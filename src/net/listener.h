@@ -58,7 +58,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   static void LimitUnsent(Socket& socket);
 
   // Makes the session of a connection from `address`. Numbers rise. The session `evicted`, if there
-  // is one, has lost its place to it (places.h), and its connection is cut. No session: the
+  // is one, has lost its place to it (admission.h), and its connection is cut. No session: the
   // connection is closed at once. May throw std::bad_alloc. Called by one thread at a time.
   struct Admission {
     std::shared_ptr<Session> session;

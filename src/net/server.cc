@@ -10,9 +10,9 @@
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "src/base/status_macros.h"
+#include "src/net/admission.h"
 #include "src/net/await.h"
 #include "src/net/listener.h"
-#include "src/net/places.h"
 #include "src/net/tls_stream.h"
 
 namespace shoal::net {
@@ -59,7 +59,7 @@ struct Server::State : Listener {
 
   const Options options;
   const Handler handler;
-  Places places;
+  AdmissionControl places;
   std::shared_ptr<asio::ssl::context> context;
   std::atomic<uint64_t> received = 0, sent = 0;
 };
@@ -67,7 +67,7 @@ struct Server::State : Listener {
 // It takes one request at a time: the next one is read when the answer is written.
 class Server::State::Session : public Listener::Session {
  public:
-  Session(State& server, uint64_t number, Places::Place place, tcp::socket socket)
+  Session(State& server, uint64_t number, AdmissionControl::Permit place, tcp::socket socket)
       : Listener::Session(server.shared_from_this(), number, socket.get_executor()),
         server_(server),
         place_(std::move(place)),
@@ -151,8 +151,9 @@ class Server::State::Session : public Listener::Session {
     if (!header.has_value()) co_return false;
     wire::Frame request;
     request.type = header->type;
-    room_ = options().in_reserve && options().in_reserve(header->type) ? Places::Room::kReserve
-                                                                       : Places::Room::kGeneral;
+    room_ = options().in_reserve && options().in_reserve(header->type)
+                ? AdmissionControl::Room::kReserve
+                : AdmissionControl::Room::kGeneral;
     if (!co_await ReadGrowing(header->control_bytes, request.control)) co_return false;
     std::unique_ptr<BulkSink> sink;
     if (options().sink) {
@@ -282,8 +283,9 @@ class Server::State::Session : public Listener::Session {
   }
 
   State& server_;
-  Places::Place place_;
-  Places::Room room_ = Places::Room::kGeneral;  // for the request at hand and its answer
+  AdmissionControl::Permit place_;
+  AdmissionControl::Room room_ =
+      AdmissionControl::Room::kGeneral;  // for the request at hand and its answer
   TlsStream stream_;
   asio::steady_timer answered_;
   std::optional<Answer> answer_;
@@ -291,7 +293,8 @@ class Server::State::Session : public Listener::Session {
 
 Listener::Admission Server::State::Admit(uint64_t number, const IpAddress& address, Socket socket) {
   if (options.clients.empty()) LimitUnsent(socket);
-  Places::Arrival arrival = places.Arrive(number, options.shared_addresses.BlockOf(address));
+  AdmissionControl::Arrival arrival =
+      places.Arrive(number, options.shared_addresses.BlockOf(address));
   return {std::make_shared<Session>(*this, number, std::move(arrival.place), std::move(socket)),
           arrival.evicted};
 }

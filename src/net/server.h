@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/address_block.h"
 #include "src/base/byte_source.h"
-#include "src/net/places.h"
+#include "src/net/admission.h"
 #include "src/net/tls.h"
 #include "src/wire/frame.h"
 
@@ -86,7 +86,7 @@ class Server {
     std::function<void(absl::StatusCode)> refused = nullptr;
     // Told of every request of another version of Shoal, on an I/O thread. May be null.
     std::function<void(const absl::Status&)> another_version = nullptr;
-    // Places (places.h). A peer is welcome once it has shown its certificate, if `clients` lists
+    // Places (admission.h). A peer is welcome once it has shown its certificate, if `clients` lists
     // any, or else once the header of its first request is one that `limits` allows. It is refused
     // (UNAVAILABLE) if all places of those that are welcome are taken.
     size_t max_connections = 3072;

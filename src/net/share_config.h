@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "src/net/places.h"
+#include "src/net/admission.h"
 
 namespace shoal::net {
 

@@ -29,13 +29,13 @@
 #include "src/onion/onion.h"
 #include "src/parallel/content_mac.h"
 #include "src/pir/registry/registry.h"
+#include "src/plan/synthetic_term.h"
 #include "src/round/refresh.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/part_streams.h"
-#include "src/server/practice_round.h"
-#include "src/server/practice_term.h"
 #include "src/server/slices.h"
+#include "src/server/synthetic_round.h"
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
@@ -135,8 +135,8 @@ noise::Distribution SomeNoise() {
 }
 
 // Party 1 of a made-up round, or another one, with `hops` parties after it.
-struct PracticeParty {
-  PracticeParty(size_t hops, size_t positions, RandomSource& random, uint32_t number = 1)
+struct SyntheticParty {
+  SyntheticParty(size_t hops, size_t positions, RandomSource& random, uint32_t number = 1)
       : round({.parties = static_cast<uint32_t>(hops + number),
                .answer_bytes = 0,
                .max_slots = static_cast<uint32_t>(2 * positions),
@@ -145,7 +145,7 @@ struct PracticeParty {
         mac(random.NewSeed().view(), "shoal calibrate"),
         secrets(round.secrets(number)),
         context(round.context(number)) {}
-  const server::PracticeRound round;
+  const server::SyntheticRound round;
   const ContentMac mac;
   const server::RoundSecrets& secrets;
   server::RoundContext context;  // changed by measurements
@@ -155,7 +155,7 @@ void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& c
   // The fewest and the most hops, which give the best interpolation between them.
   constexpr size_t kFew = 1, kMany = kMostParties - 1;
   const auto once = [&](size_t hops) {
-    PracticeParty party(hops, 0, random);
+    SyntheticParty party(hops, 0, random);
     party.context.max_rows = n / (19 * hops) + 1;  // rows with about 19 noise queries each
     FreshPlace place(pool);
     server::NoiseBatch made;
@@ -289,7 +289,7 @@ class PracticeOffline {
 
  private:
   const size_t n_;
-  PracticeParty party_;
+  SyntheticParty party_;
   ThreadPool& pool_;
   Bytes input_;
   std::vector<Cost> open_, rest_;
@@ -300,7 +300,7 @@ class PracticeOffline {
 // So `n` messages of 4 KiB are sealed, in turns with as many short ones.
 double OnionByteNs(size_t n, RandomSource& random, ThreadPool& pool) {
   constexpr size_t kShort = 32, kLong = 4096, kChunk = 128;
-  const PracticeParty party(1, 0, random);
+  const SyntheticParty party(1, 0, random);
   const onion::Info info(onion::Aead::kChaCha20Poly1305, {});
   const Bytes messages(n * kLong, 1);
   Bytes ephemeral(n * 32), boxes(n * (kLong + onion::kSealBytes)), exports(n * 32);
@@ -486,7 +486,7 @@ class PracticeOnline {
     return state;
   }
   const size_t n_;
-  PracticeParty party_, backend_;
+  SyntheticParty party_, backend_;
   ThreadPool& pool_;
   wire::QueryBatch queries_;
   Bytes encoded_;
@@ -572,12 +572,12 @@ class PracticeRefreshes {
   PracticeRefreshes(size_t n, size_t noise, size_t answer_bytes, double table_bytes,
                     RandomSource& random, ThreadPool& pool)
       : n_(n), place_(pool) {
-    const server::PracticeTerm::Shape shape = {
+    const SyntheticTerm::Shape shape = {
         .queries = n,
         .noise = noise,
         .rows = static_cast<uint64_t>(table_bytes / static_cast<double>(answer_bytes)),
         .answer_bytes = answer_bytes};
-    term_ = *server::PracticeTerm::Create(shape, "/tmp", random, place_.resources);
+    term_ = *SyntheticTerm::Create(shape, "/tmp", random, place_.resources);
     Cost keep;
     for (const uint32_t party : {1u, 2u}) {
       SHOAL_CHECK(term_->MakeUp(party).ok());
@@ -624,8 +624,7 @@ class PracticeRefreshes {
         for (const auto& fetch : fetches) SHOAL_CHECK(term_->TakeFetch(fetch, tag_).ok());
       });
     });
-    return cost.cpu_ns /
-           static_cast<double>(std::min<uint64_t>(n_, server::PracticeTerm::kChecked));
+    return cost.cpu_ns / static_cast<double>(std::min<uint64_t>(n_, SyntheticTerm::kChecked));
   }
 
  private:
@@ -635,7 +634,7 @@ class PracticeRefreshes {
   }
   const size_t n_;
   FreshPlace place_;
-  std::unique_ptr<server::PracticeTerm> term_;
+  std::unique_ptr<SyntheticTerm> term_;
   uint64_t from_next_ = 0;
   double table_bytes_ = 0, keep_byte_ns_ = 0;
   std::vector<double> table_byte_ns_;

@@ -23,7 +23,7 @@
 #include "src/plan/terms.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
-#include "src/server/practice_round.h"
+#include "src/server/synthetic_round.h"
 #include "src/storage/file.h"
 #include "src/storage/spool.h"
 #include "src/table/records.h"
@@ -113,12 +113,12 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
   testing::TestRandom random(2);
   ThreadPool pool(2);
   const noise::Distribution noise = *noise::Distribution::Create(SomeNoise().parameters);
-  const server::PracticeRound round({.parties = kParties,
-                                     .answer_bytes = 112,
-                                     .max_rows = kRows,
-                                     .max_slots = kQueries,
-                                     .noise = noise},
-                                    random);
+  const server::SyntheticRound round({.parties = kParties,
+                                      .answer_bytes = 112,
+                                      .max_rows = kRows,
+                                      .max_slots = kQueries,
+                                      .noise = noise},
+                                     random);
   Bytes list = round.MakeInput(kQueries, kSlotsOfASubmission, random, pool).list;
 
   wire::QueryBatch batch;
@@ -670,12 +670,13 @@ TEST(MachinesTest, MachinesShareAPartysWork) {
 TEST(MachinesTest, WhatPassesIsPaddedAsTheStagesPadIt) {
   constexpr uint32_t kMachines = 4, kEach = 64, kSlots = 300 * kEach, kRows = 300;
   testing::TestRandom random(5);
-  const server::PracticeRound round({.parties = 2,
-                                     .answer_bytes = 112,
-                                     .max_rows = kRows,
-                                     .max_slots = kSlots,
-                                     .noise = *noise::Distribution::Create(SomeNoise().parameters)},
-                                    random);
+  const server::SyntheticRound round(
+      {.parties = 2,
+       .answer_bytes = 112,
+       .max_rows = kRows,
+       .max_slots = kSlots,
+       .noise = *noise::Distribution::Create(SomeNoise().parameters)},
+      random);
   ThreadPool many(2);
   const Bytes list = round.MakeInput(kSlots, kEach, random, many).list;
   const size_t record_bytes = server::kSubmissionLengthBytes + onion::SubmissionBytes(2, kEach);
@@ -754,8 +755,10 @@ Workload SomeTerm() {
   return w;
 }
 
-const Way& WayOf(const google::protobuf::RepeatedPtrField<Way>& ways, absl::string_view name) {
-  const auto found = std::ranges::find_if(ways, [&](const Way& way) { return way.way() == name; });
+const Method& MethodOf(const google::protobuf::RepeatedPtrField<Method>& ways,
+                       absl::string_view name) {
+  const auto found =
+      std::ranges::find_if(ways, [&](const Method& way) { return way.way() == name; });
   SHOAL_CHECK(found != ways.end());
   return *found;
 }
@@ -877,14 +880,14 @@ TEST(TermTest, UnitsFitEachOther) {
   EXPECT_GT(term.at_rest_bytes_per_position(), 36);
   EXPECT_LE(term.at_rest_bytes_per_position(), 48);
   // A term of which nothing is refreshed is a round that is kept.
-  const Way& way = WayOf(term.way(), "term");
+  const Method& way = MethodOf(term.way(), "term");
   EXPECT_NEAR(way.price(), term.per_term().price() / 30 / devices, 1e-12);
   EXPECT_EQ(way.row_bytes(), 1024u);
-  EXPECT_NEAR(WayOf(term.way(), "table").client_bytes(), plan.download().client_bytes(), 1e-6);
-  EXPECT_EQ(WayOf(term.way(), "differences").first_bytes(), plan.download().client_bytes());
+  EXPECT_NEAR(MethodOf(term.way(), "table").client_bytes(), plan.download().client_bytes(), 1e-6);
+  EXPECT_EQ(MethodOf(term.way(), "differences").first_bytes(), plan.download().client_bytes());
   // Three quarters of 1 % have 86 bytes, a quarter are keys of 24 with their lengths.
-  EXPECT_NEAR(WayOf(term.way(), "differences").client_bytes(), 750 * 86 + 250 * 26 + kManifestBytes,
-              1);
+  EXPECT_NEAR(MethodOf(term.way(), "differences").client_bytes(),
+              750 * 86 + 250 * 26 + kManifestBytes, 1);
 }
 
 // Where the prices meet, and that more changes cost downloads most.
@@ -898,10 +901,10 @@ TEST(TermTest, ATermIsCheaperThanDifferencesFromTheCrossoverOn) {
     w.queries = static_cast<uint64_t>(meets * factor);
     const Plan there = WithWays(w, 0);
     // The plan takes rows within a tenth of the lowest price.
-    const double price = WayOf(there.term().way(), "term").price();
-    EXPECT_NEAR(price / WayOf(there.term().way(), "differences").price(), 1, 0.25) << factor;
+    const double price = MethodOf(there.term().way(), "term").price();
+    EXPECT_NEAR(price / MethodOf(there.term().way(), "differences").price(), 1, 0.25) << factor;
     for (const WaysAt& at : plan.term().by_queries()) {
-      EXPECT_EQ(WayOf(at.way(), "term").price() <= WayOf(at.way(), "differences").price(),
+      EXPECT_EQ(MethodOf(at.way(), "term").price() <= MethodOf(at.way(), "differences").price(),
                 at.queries() >= meets * 0.999)
           << at.queries();
     }
@@ -909,8 +912,8 @@ TEST(TermTest, ATermIsCheaperThanDifferencesFromTheCrossoverOn) {
   Workload more = w;
   more.changed_percent = 5;
   const auto grows = [&](const char* way) {
-    return WayOf(WithWays(more, 1024).term().way(), way).client_bytes() /
-           WayOf(WithWays(w, 1024).term().way(), way).client_bytes();
+    return MethodOf(WithWays(more, 1024).term().way(), way).client_bytes() /
+           MethodOf(WithWays(w, 1024).term().way(), way).client_bytes();
   };
   EXPECT_NEAR(grows("differences"), 5, 0.1);
   EXPECT_EQ(grows("table"), 1);

@@ -113,20 +113,20 @@ void PrintEngines(const Plan& plan, std::ostream& out) {
   }
 }
 
-const Way& WayOf(const Term& term, absl::string_view name) {
-  for (const Way& way : term.way()) {
+const Method& MethodOf(const Term& term, absl::string_view name) {
+  for (const Method& way : term.way()) {
     if (way.way() == name) return way;
   }
-  return Way::default_instance();
+  return Method::default_instance();
 }
 
 // The cheaper download for a device that wants its list at every epoch.
-const Way& CheaperDownload(const Term& term) {
-  const Way &differences = WayOf(term, "differences"), &table = WayOf(term, "table");
+const Method& CheaperDownload(const Term& term) {
+  const Method &differences = MethodOf(term, "differences"), &table = MethodOf(term, "table");
   return table.price() < differences.price() ? table : differences;
 }
 
-std::string NameOf(const Way& way) {
+std::string NameOf(const Method& way) {
   const absl::string_view name = way.way();
   if (name == "term") return "a term";
   if (name == "round") return "a round for each epoch";
@@ -137,7 +137,7 @@ std::string NameOf(const Way& way) {
 
 std::string TermAdvice(const Plan& plan) {
   const Term& term = plan.term();
-  const Way &download = CheaperDownload(term), &asked = WayOf(term, "term");
+  const Method &download = CheaperDownload(term), &asked = MethodOf(term, "term");
   const char* what = download.way() == "table" ? "the table" : "what changed";
   if (download.price() <= asked.price()) {
     return absl::StrFormat(
@@ -161,7 +161,7 @@ std::string TermAdvice(const Plan& plan) {
 }
 
 // What 30 days of a device's list reveal.
-std::string RevealedBy(const Way& way) {
+std::string RevealedBy(const Method& way) {
   if (way.month_submissions() > 0) {
     return way.month_epsilon() > 0
                ? absl::StrFormat("epsilon %.3g, delta %.3g (%s time%s)", way.month_epsilon(),
@@ -180,7 +180,7 @@ void PrintWays(const Plan& plan, std::ostream& out) {
       BytesOf(plan.table().list_bytes()));
   out << absl::StrFormat("  %-24s %9s %12s %12s %13s %14s  %s\n", "way", "row bytes", "its traffic",
                          "once before", "processor ms", "price/million", "30 days reveal");
-  for (const Way& way : plan.term().way()) {
+  for (const Method& way : plan.term().way()) {
     if (!way.refused().empty()) {
       out << absl::StrFormat("  %-24s refused: %s\n", NameOf(way), way.refused());
       continue;

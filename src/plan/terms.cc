@@ -19,9 +19,9 @@ namespace {
 constexpr double kDeltaRunBytes = 20, kDeltaByteBytes = 9.0 / 8;
 
 // One way's costs, of one device and epoch.
-Way MakeWay(const char* name, const Workload& w, const Layout* layout, double client_bytes,
-            double server_seconds, double all_bytes) {
-  Way way;
+Method MakeMethod(const char* name, const Workload& w, const Layout* layout, double client_bytes,
+                  double server_seconds, double all_bytes) {
+  Method way;
   way.set_way(name);
   if (layout != nullptr) way.set_row_bytes(layout->row_bytes());
   way.set_client_bytes(client_bytes);
@@ -30,8 +30,8 @@ Way MakeWay(const char* name, const Workload& w, const Layout* layout, double cl
   return way;
 }
 
-Way Refused(const char* name, absl::string_view why) {
-  Way way;
+Method Refused(const char* name, absl::string_view why) {
+  Method way;
   way.set_way(name);
   way.set_refused(std::string(why));
   return way;
@@ -39,10 +39,10 @@ Way Refused(const char* name, absl::string_view why) {
 
 // Computes the ways for one list of a device and any number of queries, each with the rows that
 // cost it least.
-class Ways {
+class Methods {
  public:
-  Ways(const Workload& w, uint32_t row_bytes, const noise::Choice& noise, const UnitCosts& unit,
-       const EngineOptions& options)
+  Methods(const Workload& w, uint32_t row_bytes, const noise::Choice& noise, const UnitCosts& unit,
+          const EngineOptions& options)
       : w_(w),
         plain_(w.WithoutTerm()),
         noise_(noise),
@@ -70,49 +70,49 @@ class Ways {
   }
   double Devices(double queries) const { return queries / keys_; }
 
-  Way TermAt(double queries) const {
+  Method TermAt(double queries) const {
     return Cheapest("term", term_layouts_, [&](const Layout& layout, const EpochChange&) {
       return TermIn(layout, queries);
     });
   }
-  Way TermIn(const Layout& layout, double queries) const {
+  Method TermIn(const Layout& layout, double queries) const {
     Workload w = w_;
     w.queries = static_cast<uint64_t>(queries);
     const auto plan = Predict(w, layout, noise_, unit_);
     if (!plan.ok()) return Refused("term", plan.status().message());
     const Term& term = plan->term();
     const double each = Devices(queries) * w.epochs();
-    return MakeWay("term", w_, &layout,
-                   (RoundBytes(*plan) + term.placement_bytes()) / w.epochs() + layout.list_bytes() +
-                       w.refreshes * term.refresh_client_bytes() / each,
-                   term.per_term().core_hours() * 3600 / each,
-                   term.per_term().gigabytes() * 1e9 / each);
+    return MakeMethod("term", w_, &layout,
+                      (RoundBytes(*plan) + term.placement_bytes()) / w.epochs() +
+                          layout.list_bytes() + w.refreshes * term.refresh_client_bytes() / each,
+                      term.per_term().core_hours() * 3600 / each,
+                      term.per_term().gigabytes() * 1e9 / each);
   }
 
-  Way RoundAt(double queries) const {
+  Method RoundAt(double queries) const {
     Workload w = plain_;
     w.queries = static_cast<uint64_t>(queries);
     return Cheapest("round", plain_layouts_, [&](const Layout& layout, const EpochChange& change) {
       const auto plan = Predict(w, layout, noise_, unit_);
       if (!plan.ok()) return Refused("round", plan.status().message());
       const double metadata = Metadata(change), devices = Devices(queries);
-      return MakeWay("round", w_, &layout, RoundBytes(*plan) + metadata,
-                     plan->per_round().core_hours() * 3600 / devices + LinkSeconds(metadata),
-                     plan->per_round().gigabytes() * 1e9 / devices + metadata);
+      return MakeMethod("round", w_, &layout, RoundBytes(*plan) + metadata,
+                        plan->per_round().core_hours() * 3600 / devices + LinkSeconds(metadata),
+                        plan->per_round().gigabytes() * 1e9 / devices + metadata);
     });
   }
 
-  Way Differences() const {
-    Way way = Fetched("differences", difference_bytes_);
+  Method Differences() const {
+    Method way = Fetched("differences", difference_bytes_);
     way.set_first_bytes(table_bytes_);
     return way;
   }
-  Way Table() const { return Fetched("table", table_bytes_); }
+  Method Table() const { return Fetched("table", table_bytes_); }
 
   // A single-server engine. The least that a client fetches, and that the server computes, to
   // follow an epoch: each changed byte of values and of rows' signatures once, where that is less
   // than the whole.
-  Way EngineAt(const char* name, double queries) const {
+  Method EngineAt(const char* name, double queries) const {
     const auto engine = pir::FindEngine(name);
     if (!engine.ok()) return Refused(name, engine.status().message());
     Workload w = plain_;
@@ -131,7 +131,7 @@ class Ways {
       }
       const double fetched = delta + Metadata(change);
       const double bytes = keys_ * (costs.query_bytes() + costs.answer_bytes()) + fetched;
-      Way way = MakeWay(
+      Method way = MakeMethod(
           name, w_, &layout, bytes,
           keys_ * costs.answer_seconds() + setup / Devices(queries) + LinkSeconds(fetched), bytes);
       way.set_first_bytes(hint);
@@ -153,11 +153,11 @@ class Ways {
   }
   // The first refusal if all are refused.
   template <typename WayIn>
-  static Way Cheapest(const char* name, const Layouts& layouts, const WayIn& way_in) {
-    Way best = Refused(name, "no row size will do");
+  static Method Cheapest(const char* name, const Layouts& layouts, const WayIn& way_in) {
+    Method best = Refused(name, "no row size will do");
     bool any = false;
     for (const auto& [layout, change] : layouts) {
-      Way way = way_in(layout, change);
+      Method way = way_in(layout, change);
       const bool refused = !way.refused().empty();
       if (any ? !refused && way.price() < best.price() : !refused || &layout == &layouts[0].first) {
         best = std::move(way);
@@ -176,8 +176,8 @@ class Ways {
     return change.list_bytes + PlacementBytes(w_) / w_.epochs();
   }
   double LinkSeconds(double bytes) const { return 1e-9 * bytes * unit_.link_byte_ns(); }
-  Way Fetched(const char* name, double bytes) const {
-    return MakeWay(name, w_, nullptr, bytes, LinkSeconds(bytes), bytes);
+  Method Fetched(const char* name, double bytes) const {
+    return MakeMethod(name, w_, nullptr, bytes, LinkSeconds(bytes), bytes);
   }
 
   const Workload w_, plain_;
@@ -195,13 +195,13 @@ absl::Status CompareWays(const Workload& w, uint32_t row_bytes, const noise::Cho
                          const UnitCosts& unit, const EngineOptions& options, Plan& plan) {
   SHOAL_RETURN_IF_ERROR(CheckEngineOptions(options));
   Term& term = *plan.mutable_term();
-  const Ways ways(w, row_bytes, noise, unit, options);
+  const Methods ways(w, row_bytes, noise, unit, options);
   ways.Describe(term);
   term.set_displaced_keys(DisplacedKeys(w, plan.table()));
   SHOAL_ASSIGN_OR_RETURN(const Layout packed, LayOut(w.WithoutTerm(), plan.table().row_bytes()));
   term.set_rows_without_room(packed.rows());
 
-  const auto add = [&](double queries, const Way& in_terms, auto& into) {
+  const auto add = [&](double queries, const Method& in_terms, auto& into) {
     *into.add_way() = in_terms;
     *into.add_way() = ways.RoundAt(queries);
     *into.add_way() = ways.Differences();
@@ -216,14 +216,14 @@ absl::Status CompareWays(const Workload& w, uint32_t row_bytes, const noise::Cho
   term.set_beats_differences_from_queries(
       FirstThatHolds([&](double queries) -> std::optional<bool> {
         if (ways.Devices(queries) < 1) return std::nullopt;
-        const Way way = ways.TermAt(queries);
+        const Method way = ways.TermAt(queries);
         return way.refused().empty() && way.price() <= differences;
       }));
   term.clear_by_queries();
   for (const double share : QueryShares()) {
     const double queries = std::round(share * static_cast<double>(w.records));
     if (ways.Devices(queries) < 1) continue;
-    const Way in_terms = ways.TermAt(queries);
+    const Method in_terms = ways.TermAt(queries);
     if (!in_terms.refused().empty()) continue;
     WaysAt& at = *term.add_by_queries();
     at.set_queries(queries);

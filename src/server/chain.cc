@@ -60,7 +60,7 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
   return withdrawn.ok() ? failed : AtParty(*party_, withdrawn);
 }
 
-absl::Status ChainNode::Offline(const wire::SignedHeader& header, const Mine& mine,
+absl::Status ChainNode::Offline(const wire::SignedHeader& header, const OwnRun& mine,
                                 std::unique_ptr<ByteSource> onions) {
   return Offline(header, StageTry{.attempt = mine.attempt}, std::move(onions));
 }
@@ -88,13 +88,13 @@ absl::Status ChainNode::Offline(const wire::SignedHeader& header,
   if (*list == nullptr) return absl::OkStatus();
   // At the backend nobody's list goes on, but all machines wait for all.
   return party_->SendTogether(
-      round::RoundId(header.header()), "list sent", attempt, [&](const Mine& mine) {
+      round::RoundId(header.header()), "list sent", attempt, [&](const OwnRun& mine) {
         return next_ == nullptr ? absl::OkStatus() : next_->Offline(header, mine, *std::move(list));
       });
 }
 
 absl::StatusOr<std::unique_ptr<PartedSource>> ChainNode::Online(const Digest& round_id,
-                                                                const Mine& mine,
+                                                                const OwnRun& mine,
                                                                 QueriesOut queries) {
   auto* const encoded = std::get_if<Bytes>(&queries);
   SHOAL_CHECK(encoded != nullptr);
@@ -126,7 +126,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::PassOn(const Digest& ro
   if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
   absl::StatusOr<std::unique_ptr<PartedSource>> later;
   SHOAL_RETURN_IF_ERROR(
-      party_->SendTogether(round_id, "queries sent", stage.attempt, [&](const Mine& mine) {
+      party_->SendTogether(round_id, "queries sent", stage.attempt, [&](const OwnRun& mine) {
         later = next_->Online(round_id, mine, *std::move(forwarded));
         return later.status();
       }));

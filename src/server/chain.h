@@ -35,12 +35,12 @@ class Link {
   virtual absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                                      const wire::SignedLiveRounds& live) = 0;
   // Sends this machine's run of the list.
-  virtual absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
+  virtual absl::Status Offline(const wire::SignedHeader& header, const OwnRun& mine,
                                std::unique_ptr<ByteSource> onions) = 0;
   // There is a part of the answers from each machine that has some of the queries. Errors of a
   // machine that answers after another one has may be the source's.
   virtual absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id,
-                                                               const Mine& mine,
+                                                               const OwnRun& mine,
                                                                QueriesOut queries) = 0;
   // What the round has cost so far, at the called party and all parties after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
@@ -71,9 +71,9 @@ class ChainNode final : public Link {
   // its draft. Parties after it may have signed, and erase the round with the next list.
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                              const wire::SignedLiveRounds& live) override;
-  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
+  absl::Status Offline(const wire::SignedHeader& header, const OwnRun& mine,
                        std::unique_ptr<ByteSource> onions) override;
-  absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id, const Mine& mine,
+  absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id, const OwnRun& mine,
                                                        QueriesOut queries) override;
   // This machine's slice of a list, of which the intake gets what is in `rest` (Party::Offline).
   absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake,

@@ -17,8 +17,8 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/onion/onion.h"
+#include "src/server/slot_quotas.h"
 #include "src/server/slot_requests.h"
-#include "src/server/slot_shares.h"
 #include "src/storage/spool.h"
 #include "src/wire/frame.h"
 #include "src/wire/query_batch.h"
@@ -149,7 +149,7 @@ struct Frontend::Entry {
   using Held = std::variant<std::monostate, TakingOnions, TakingQueries, Online, AnswersPointer>;
 
   // Times are on the steady clock.
-  Entry(round::Round r, Journal* journal, const SlotShares& none_taken, uint64_t announced,
+  Entry(round::Round r, Journal* journal, const SlotQuotas& none_taken, uint64_t announced,
         const Clock* c, const FrontendMachine& machine)
       : round(std::move(r)),
         announced_ms(announced),
@@ -187,7 +187,7 @@ struct Frontend::Entry {
   uint64_t list_bytes ABSL_GUARDED_BY(mutex) = 0;  // of all submissions with their lengths
   uint64_t used ABSL_GUARDED_BY(mutex) = 0;
   // Who took the slots, until the round takes no queries any more.
-  SlotShares shares ABSL_GUARDED_BY(mutex);
+  SlotQuotas shares ABSL_GUARDED_BY(mutex);
   StageReports reports ABSL_GUARDED_BY(mutex);
   Stopwatch chain_time ABSL_GUARDED_BY(mutex);  // since the running stage began
   // Time that the stages took over the whole chain.
@@ -581,10 +581,10 @@ absl::Status Frontend::Open(const round::Round& round) {
     const uint64_t announced_ms =
         draft == drafts_.end() ? clock_->SteadyMilliseconds() : draft->second;
     const auto share = [&](uint32_t percent) {
-      return SlotShares::PercentOf(percent, RoomOf(round), plan_.onions_count / machine_.count,
+      return SlotQuotas::PercentOf(percent, RoomOf(round), plan_.onions_count / machine_.count,
                                    plan_.queries_count / machine_.count);
     };
-    const SlotShares none_taken(share(plan_.block_percent), share(plan_.group_percent));
+    const SlotQuotas none_taken(share(plan_.block_percent), share(plan_.group_percent));
     auto entry =
         std::make_shared<Entry>(round, journal_, none_taken, announced_ms, clock_, machine_);
     if (!rounds_.emplace(round.id(), std::move(entry)).second) {
@@ -915,9 +915,9 @@ void Frontend::TakeCounts(uint32_t rank, const Digest& round_id, const Counts& c
   (*entry)->others[rank - 1] = counts;
 }
 
-std::vector<Told> Frontend::Tell(size_t most_bytes) {
+std::vector<MachineStatus> Frontend::Tell(size_t most_bytes) {
   SHOAL_CHECK(machine_.is_head() && !machine_.is_alone());
-  std::vector<Told> out;
+  std::vector<MachineStatus> out;
   size_t bytes = 0;
   const FitsTold fits = [&](size_t more) {
     if (!out.empty() && bytes + more > most_bytes) return false;
@@ -943,7 +943,7 @@ std::vector<Told> Frontend::Tell(size_t most_bytes) {
     for (const auto& [new_state, last_tell, entry] : changed) {
       if (new_state != new_states) continue;
       const MutexLock entry_lock(entry->mutex);
-      Told told{.round_id = entry->round.id(), .report = entry->ReportLocked()};
+      MachineStatus told{.round_id = entry->round.id(), .report = entry->ReportLocked()};
       if (entry->shown.Tell(told.report, tells_, fits)) out.push_back(std::move(told));
     }
   };
@@ -968,7 +968,7 @@ absl::Status Frontend::WaitUntilShown(const Digest& round_id, wire::RoundState s
   }
 }
 
-void Frontend::Show(const Told& told, uint64_t from_ms) {
+void Frontend::Show(const MachineStatus& told, uint64_t from_ms) {
   SHOAL_CHECK(!machine_.is_alone());
   std::shared_ptr<Entry> entry;
   {

@@ -22,7 +22,7 @@ constexpr absl::string_view kAnswersTooEarly = "answers came before the queries"
 constexpr std::chrono::milliseconds kBetweenWords(250);
 
 constexpr size_t kMostSaidBytes = 1 + 200;
-Bytes EncodeSaid(const Said& said) {
+Bytes EncodeMachineStatus(const MachineStatus& said) {
   Bytes out(1);
   if (!said.has_value()) return out;
   out[0] = static_cast<uint8_t>(1 + static_cast<int>(said->code()));
@@ -30,12 +30,13 @@ Bytes EncodeSaid(const Said& said) {
   return out;
 }
 
-absl::StatusOr<Said> DecodeSaid(uint32_t from, BytesView bytes) {
+absl::StatusOr<MachineStatus> DecodeMachineStatus(uint32_t from, BytesView bytes) {
   if (bytes.empty() || bytes[0] > 1 + static_cast<int>(absl::StatusCode::kUnauthenticated)) {
     return Unannounced(from);
   }
-  if (bytes[0] == 0) return Said();
-  return Said(absl::Status(static_cast<absl::StatusCode>(bytes[0] - 1), AsText(bytes.subspan(1))));
+  if (bytes[0] == 0) return MachineStatus();
+  return MachineStatus(
+      absl::Status(static_cast<absl::StatusCode>(bytes[0] - 1), AsText(bytes.subspan(1))));
 }
 
 // Reads a list that the round keeps. Holds none of it but the last piece, so that nothing else
@@ -293,21 +294,23 @@ absl::Status OpenRound::Total(wire::StageReport& report) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Said>> OpenRound::Say(absl::string_view what, const Said& mine) {
-  if (alone()) return std::vector<Said>{mine};
-  SHOAL_ASSIGN_OR_RETURN(const auto all, machines->Gather(what, EncodeSaid(mine), kMostSaidBytes));
-  std::vector<Said> said(all.size());
+absl::StatusOr<std::vector<MachineStatus>> OpenRound::Say(absl::string_view what,
+                                                          const MachineStatus& mine) {
+  if (alone()) return std::vector<MachineStatus>{mine};
+  SHOAL_ASSIGN_OR_RETURN(const auto all,
+                         machines->Gather(what, EncodeMachineStatus(mine), kMostSaidBytes));
+  std::vector<MachineStatus> said(all.size());
   for (uint32_t of = 0; of < all.size(); ++of) {
-    SHOAL_ASSIGN_OR_RETURN(said[of], DecodeSaid(of, all[of]));
+    SHOAL_ASSIGN_OR_RETURN(said[of], DecodeMachineStatus(of, all[of]));
   }
   return said;
 }
 
 absl::Status OpenRound::SendTogether(absl::string_view what, uint64_t of_try,
-                                     const std::function<absl::Status(const Mine& mine)>& send) {
+                                     const std::function<absl::Status(const OwnRun& mine)>& send) {
   std::atomic<bool> given_up = false;
   const uint32_t rank = machines->rank();
-  Mine mine{
+  OwnRun mine{
       .rank = rank, .attempt = of_try, .run = {}, .given_up = [&] { return given_up.load(); }};
   {
     const MutexLock lock(gate);
@@ -324,7 +327,7 @@ absl::Status OpenRound::SendTogether(absl::string_view what, uint64_t of_try,
   struct {
     Mutex mutex;
     CondVar changed;
-    Said said ABSL_GUARDED_BY(mutex);
+    MachineStatus said ABSL_GUARDED_BY(mutex);
   } own;
   std::thread call([&] {
     const absl::Status sent = send(mine);
@@ -334,7 +337,7 @@ absl::Status OpenRound::SendTogether(absl::string_view what, uint64_t of_try,
   });
   absl::Status result;
   for (bool all = false; !all;) {
-    Said now;
+    MachineStatus now;
     {
       const auto until = std::chrono::steady_clock::now() + kBetweenWords;
       const MutexLock lock(own.mutex);
@@ -357,8 +360,8 @@ void OpenRound::ListPassedOn() {
   if (ready != nullptr && ready->reader.expired()) ready->list.reset();
 }
 
-bool OpenRound::AgreeOnSent(absl::string_view what, const Said& now, std::atomic<bool>& given_up,
-                            absl::Status& result) {
+bool OpenRound::AgreeOnSent(absl::string_view what, const MachineStatus& now,
+                            std::atomic<bool>& given_up, absl::Status& result) {
   const Working working(*this);
   if (now.has_value()) FinishOutput();
   const auto said = Say(what, now);
@@ -368,7 +371,7 @@ bool OpenRound::AgreeOnSent(absl::string_view what, const Said& now, std::atomic
     return true;
   }
   bool all = true;
-  for (const Said& each : *said) {
+  for (const MachineStatus& each : *said) {
     all = all && each.has_value();
     if (each.has_value() && result.ok()) result = *each;
   }
@@ -707,8 +710,8 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> OpenRound::AnswersOf(PartedSource&
   absl::Status broke_off;
   SHOAL_RETURN_IF_ERROR(TakeAnswers(answers, coming, broke_off));
   const Working working(*this);
-  SHOAL_ASSIGN_OR_RETURN(const auto said, Say("answers came", Said(broke_off)));
-  for (const Said& each : said) {
+  SHOAL_ASSIGN_OR_RETURN(const auto said, Say("answers came", MachineStatus(broke_off)));
+  for (const MachineStatus& each : said) {
     if (agreed.ok() && each.has_value()) agreed = *each;
   }
   SHOAL_RETURN_IF_ERROR(agreed);

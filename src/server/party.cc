@@ -493,7 +493,7 @@ bool Party::IsAtWork(const Digest& round_id, uint64_t attempt) const {
 }
 
 absl::Status Party::SendTogether(const Digest& round_id, absl::string_view what, uint64_t attempt,
-                                 const std::function<absl::Status(const Mine& mine)>& send) {
+                                 const std::function<absl::Status(const OwnRun& mine)>& send) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   return open->SendTogether(what, attempt, send);
 }

@@ -120,8 +120,9 @@ class Party {
     std::function<void(RoundCounter round, uint64_t opened, uint64_t onions)> progress = nullptr;
     // The same for rounds and drafts that TakeLive and EndExpired end.
     std::function<void(RoundCounter round, absl::string_view why)> ended = nullptr;
-    // Told of a stage of this party that is done, with times in hundredths of a second. May be
-    // empty. Called from any thread while the round is worked on: it must not call the party.
+    // MachineStatus of a stage of this party that is done, with times in hundredths of a second.
+    // May be empty. Called from any thread while the round is worked on: it must not call the
+    // party.
     std::function<void(const wire::StageReport& report)> stage_done = nullptr;
     PartyMachines machines = {};
     // Where the terms of rounds go; it must outlive the party. Null: no round has a term here.
@@ -250,11 +251,11 @@ class Party {
   // Calls `send` with what this machine has of the list for the next party that Offline has
   // returned, or of the queries that Queries has, when all machines have come so far. Returns OK
   // when all machines' calls have, and else the first error by rank; as soon as one has failed, the
-  // calls of the others are told so (Mine::given_up). `send` must read the list to its end or
+  // calls of the others are told so (OwnRun::given_up). `send` must read the list to its end or
   // destroy it. A list that all have sent is erased, so that queries need not wait for that; but
   // not while a source lives that a repeated call of Offline has returned.
   absl::Status SendTogether(const Digest& round_id, absl::string_view what, uint64_t attempt,
-                            const std::function<absl::Status(const Mine& mine)>& send);
+                            const std::function<absl::Status(const OwnRun& mine)>& send);
   // Whether a try of a stage of the round has begun, here and at all other machines: what comes for
   // a later one has to wait. Always true at a party of one machine.
   bool IsAtWork(const Digest& round_id, uint64_t attempt) const;

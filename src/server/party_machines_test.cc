@@ -19,7 +19,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/server/machine_messages.h"
 #include "src/server/offline.h"
-#include "src/server/practice_round.h"
+#include "src/server/synthetic_round.h"
 #include "src/sharing/sharing.h"
 #include "src/shuffle/permutation.h"
 #include "src/storage/spool.h"
@@ -58,7 +58,7 @@ struct Slice {
 };
 
 // Runs the stage at one machine, for records begin to end - 1 but for `missing` bytes.
-absl::StatusOr<Slice> RunSlice(const PracticeRound& round, uint32_t party, const Input& input,
+absl::StatusOr<Slice> RunSlice(const SyntheticRound& round, uint32_t party, const Input& input,
                                machines::Run run, Machines& machines, uint64_t memory_bytes,
                                size_t missing = 0) {
   ThreadPool pool(2);
@@ -96,7 +96,7 @@ absl::StatusOr<Slice> RunSlice(const PracticeRound& round, uint32_t party, const
 }
 
 // The stage on `count` machines, its slices joined.
-Slice RunAll(const PracticeRound& round, uint32_t party, const Input& input, uint32_t count,
+Slice RunAll(const SyntheticRound& round, uint32_t party, const Input& input, uint32_t count,
              uint64_t memory_bytes, LocalCluster& cluster) {
   std::vector<Slice> slices(count);
   const auto results = cluster.Run([&](Machines& machines) -> absl::Status {
@@ -121,7 +121,7 @@ Slice RunAll(const PracticeRound& round, uint32_t party, const Input& input, uin
 
 // Onions for a party of three, with one that was damaged, and one that comes again in the last
 // slice, whichever that is.
-Input MakeInput(const PracticeRound& round, uint32_t party, size_t onions, RandomSource& random) {
+Input MakeInput(const SyntheticRound& round, uint32_t party, size_t onions, RandomSource& random) {
   ThreadPool pool(2);
   Input input;
   if (party == 1) {
@@ -154,7 +154,7 @@ TEST(PartyMachinesTest, SlicesJoinedAreWhatOneMachineMakes) {
   testing::TestRandom random(31);
   for (const uint32_t party : {1u, 2u, 3u}) {
     for (const size_t onions : {0u, 5u, 2500u}) {
-      const PracticeRound round(
+      const SyntheticRound round(
           {.parties = 3, .max_rows = 150, .max_slots = 5000, .noise = SomeNoise()}, random);
       const Input input = MakeInput(round, party, onions, random);
       LocalCluster alone(1);
@@ -184,7 +184,7 @@ TEST(PartyMachinesTest, SlicesJoinedAreWhatOneMachineMakes) {
 TEST(PartyMachinesTest, NoiseIsSharedWithoutRegardToRows) {
   constexpr uint32_t kMachines = 4, kRows = 150;
   testing::TestRandom random(37);
-  const PracticeRound round({.max_rows = kRows, .noise = SomeNoise()}, random);
+  const SyntheticRound round({.max_rows = kRows, .noise = SomeNoise()}, random);
   const RoundContext& context = round.context(1);
   std::vector<std::vector<uint32_t>> rows(kMachines);
   LocalCluster cluster(kMachines);
@@ -226,7 +226,7 @@ TEST(PartyMachinesTest, NoiseIsSharedWithoutRegardToRows) {
 }
 
 // Submissions of many slots, whose inner onions are made up: cheap ones.
-Input ManyOnions(const PracticeRound& round, uint64_t submissions, uint64_t each, bool all_equal,
+Input ManyOnions(const SyntheticRound& round, uint64_t submissions, uint64_t each, bool all_equal,
                  RandomSource& random) {
   Input input;
   input.onions_each = each;
@@ -257,7 +257,7 @@ Input ManyOnions(const PracticeRound& round, uint64_t submissions, uint64_t each
 TEST(PartyMachinesTest, NobodyReceivesMoreThanItsShare) {
   constexpr uint64_t kSubmissions = 192, kEach = 1000, kOnions = kSubmissions * kEach;
   testing::TestRandom random(32);
-  const PracticeRound round({.max_rows = 1, .max_slots = kOnions, .noise = SomeNoise()}, random);
+  const SyntheticRound round({.max_rows = 1, .max_slots = kOnions, .noise = SomeNoise()}, random);
   const Input different = ManyOnions(round, kSubmissions, kEach, false, random);
   const Input equal = ManyOnions(round, kSubmissions, kEach, true, random);
   for (const uint32_t count : {2u, 8u}) {
@@ -278,8 +278,8 @@ TEST(PartyMachinesTest, NobodyReceivesMoreThanItsShare) {
 // What an observer could match with what he sees elsewhere does not pass: no seed, no inner onion.
 TEST(PartyMachinesTest, NothingPassesInTheClear) {
   testing::TestRandom random(33);
-  const PracticeRound round({.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round(
+      {.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()}, random);
   const Input input = MakeInput(round, 2, 2500, random);
   LocalCluster cluster(2);
   cluster.Capture();
@@ -299,8 +299,8 @@ TEST(PartyMachinesTest, NothingPassesInTheClear) {
 // If one machine lacks one onion, no machine has a list: nothing can leave any of them.
 TEST(PartyMachinesTest, OneOnionWithheldAtOneMachineStopsAll) {
   testing::TestRandom random(34);
-  const PracticeRound round({.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round(
+      {.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()}, random);
   for (const uint32_t party : {1u, 2u, 3u}) {
     const Input input = MakeInput(round, party, 60, random);
     LocalCluster cluster(3);
@@ -320,8 +320,8 @@ TEST(PartyMachinesTest, OneOnionWithheldAtOneMachineStopsAll) {
 // machine that lacks a message stops the others before they have theirs.
 TEST(PartyMachinesTest, AFaultAtAnyStepStopsTheStage) {
   testing::TestRandom random(35);
-  const PracticeRound round({.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round(
+      {.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()}, random);
   const Input input = MakeInput(round, 2, 60, random);
   // The greeting, slices, fingerprints, duplicates, buckets, onions, places; then comes the
   // barrier.
@@ -344,7 +344,7 @@ TEST(PartyMachinesTest, AFaultAtAnyStepStopsTheStage) {
 
 // What machine 0 of two makes of it if machine 1, which has no items, says that all positions that
 // it gets go to one place, so many from the first of its own.
-absl::Status WhenAllGoTo(const PracticeRound& round, const Input& input, int64_t place) {
+absl::Status WhenAllGoTo(const SyntheticRound& round, const Input& input, int64_t place) {
   LocalCluster cluster(2);
   return cluster.Run([&](Machines& all) -> absl::Status {
     if (all.rank() == 0) {
@@ -397,8 +397,8 @@ absl::Status WhenAllGoTo(const PracticeRound& round, const Input& input, int64_t
 // The online stage takes places for indices: a machine can give its own places alone.
 TEST(PartyMachinesTest, PlacesOfOthersAreRefused) {
   testing::TestRandom random(38);
-  const PracticeRound round({.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round(
+      {.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()}, random);
   const Input input = MakeInput(round, 2, 1500, random);
   SHOAL_EXPECT_OK(WhenAllGoTo(round, input, 0));
   for (const int64_t place : {int64_t{-1}, int64_t{5000}, int64_t{0xfffffff0}}) {
@@ -411,8 +411,8 @@ TEST(PartyMachinesTest, PlacesOfOthersAreRefused) {
 // A list that is too long over all machines is refused, though each slice alone would not be.
 TEST(PartyMachinesTest, AListTooLongOverAllMachinesIsRefused) {
   testing::TestRandom random(36);
-  const PracticeRound round({.parties = 3, .max_rows = 20, .max_slots = 50, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round({.parties = 3, .max_rows = 20, .max_slots = 50, .noise = SomeNoise()},
+                             random);
   const Input input = MakeInput(round, 1, 60, random);
   LocalCluster cluster(2);
   for (const absl::Status& result : cluster.Run([&](Machines& machines) {

@@ -34,7 +34,7 @@
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/party_content.h"
-#include "src/server/practice_round.h"
+#include "src/server/synthetic_round.h"
 #include "src/server/testing/memory_journal.h"
 #include "src/sharing/sharing.h"
 #include "src/shuffle/permutation.h"
@@ -94,7 +94,7 @@ struct Machine {
 // A party of several machines in one round.
 class TestParty {
  public:
-  TestParty(const PracticeRound& round, uint32_t number, uint32_t count, uint64_t memory_bytes)
+  TestParty(const SyntheticRound& round, uint32_t number, uint32_t count, uint64_t memory_bytes)
       : context(round.context(number)), secrets(round.secrets(number)) {
     for (uint32_t r = 0; r < count; ++r) {
       machines.push_back(std::make_unique<Machine>(memory_bytes));
@@ -307,7 +307,7 @@ struct Input {
 };
 
 // Onions for a party of three, one of them damaged and one that comes again.
-Input MakeInput(const PracticeRound& round, uint32_t party, size_t onions, RandomSource& random) {
+Input MakeInput(const SyntheticRound& round, uint32_t party, size_t onions, RandomSource& random) {
   ThreadPool pool(2);
   Input input;
   if (party == 1) {
@@ -382,12 +382,12 @@ TEST(PartyOnlineTest, SlicesJoinedAreWhatOneMachineMakes) {
     for (const size_t onions : {0u, 5u, 1500u}) {
       // Answers are so long that there are several chunks of them; batches of queries, which are
       // shorter, are digested in shorter ones.
-      const PracticeRound round({.parties = 3,
-                                 .answer_bytes = 600,
-                                 .max_rows = kRows,
-                                 .max_slots = 5000,
-                                 .noise = SomeNoise()},
-                                random);
+      const SyntheticRound round({.parties = 3,
+                                  .answer_bytes = 600,
+                                  .max_rows = kRows,
+                                  .max_slots = 5000,
+                                  .noise = SomeNoise()},
+                                 random);
       const Input input = MakeInput(round, number, onions, random);
       const Bytes rows = Draw(kRows * 600, random);
       const uint64_t positions = input.list.size() / input.record_bytes * input.onions_each;
@@ -613,7 +613,7 @@ class SmallPartyTest : public ::testing::Test {
   }
 
   TestRandom random_{43};
-  const PracticeRound round_{
+  const SyntheticRound round_{
       {.parties = 3, .max_rows = kRows, .max_slots = 5000, .noise = SomeNoise()}, random_};
   TestParty party_{round_, 2, kMachines, 1 << 30};
   testing::Disk disk_;
@@ -899,8 +899,8 @@ void RunBare(TestParty& party, LocalCluster& down, LocalCluster& up) {
 TEST(PartyOnlineTest, NobodyReceivesMoreThanItsShare) {
   constexpr uint64_t kQueries = 200'000;
   TestRandom random(44);
-  const PracticeRound round({.parties = 2, .answer_bytes = 80, .max_rows = 1, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round(
+      {.parties = 2, .answer_bytes = 80, .max_rows = 1, .noise = SomeNoise()}, random);
   wire::QueryBatch queries;
   for (uint32_t i = 0; i < kQueries; ++i) {
     queries.positions.push_back(i);
@@ -935,8 +935,8 @@ TEST(PartyOnlineTest, NobodyReceivesMoreThanItsShare) {
 TEST(PartyOnlineTest, NoChoiceOfPositionsLoadsAMachine) {
   constexpr uint32_t kMachines = 3;
   TestRandom random(45);
-  const PracticeRound round({.parties = 2, .answer_bytes = 80, .max_rows = 1, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round(
+      {.parties = 2, .answer_bytes = 80, .max_rows = 1, .noise = SomeNoise()}, random);
   for (const size_t used : {2500u, 5000u}) {  // of 10,000 of each machine
     std::vector<uint64_t> seen;
     for (const bool chosen : {false, true}) {
@@ -995,8 +995,8 @@ MATCHER(IsUnannounced, "") {
 // refused before anything follows from it.
 TEST(PartyOnlineTest, NumbersThatNoMachineCanHaveAreRefused) {
   TestRandom random(46);
-  const PracticeRound round({.parties = 2, .answer_bytes = 80, .max_rows = 1, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round(
+      {.parties = 2, .answer_bytes = 80, .max_rows = 1, .noise = SomeNoise()}, random);
   const uint64_t most = machines::MostDrawn(1000, 1, 2);
   ASSERT_LT(most, 700u);
   struct Case {

@@ -27,10 +27,10 @@ size_t OnionBytesFor(uint32_t parties, uint32_t party) {
   return onion::OnionBytes(party < parties ? parties + 1 - party : 1);
 }
 
-std::vector<Shipment> Shipments(const ListPart& run, uint32_t rank, uint32_t receivers) {
+std::vector<PartToSend> PartsToSend(const ListPart& run, uint32_t rank, uint32_t receivers) {
   SHOAL_CHECK(run.records < kMostRecords && run.first <= run.records &&
               run.count <= run.records - run.first);
-  std::vector<Shipment> out;
+  std::vector<PartToSend> out;
   for (uint32_t to = 0; to < receivers; ++to) {
     const Run slice = machines::RunOf(run.records, to, receivers);
     const uint64_t begin = std::max(slice.begin, run.first);

@@ -42,16 +42,16 @@ struct ListPart {
 // What machine `rank`, which has `run` of a list, sends to the machines of the next party: rising,
 // each machine at most once. The run must be within the list, which has less than 2^57 records
 // (checked).
-struct Shipment {
+struct PartToSend {
   uint32_t to;
   ListPart part;
 };
-std::vector<Shipment> Shipments(const ListPart& run, uint32_t rank, uint32_t receivers);
+std::vector<PartToSend> PartsToSend(const ListPart& run, uint32_t rank, uint32_t receivers);
 
 // What one machine of a party sends of a list in one try of a stage; a party of one machine sends
 // all of it. All machines of the party make the call together, with the same list and `attempt`,
 // which rises with every try where there are several.
-struct Mine {
+struct OwnRun {
   uint32_t rank = 0;  // of this machine in its party
   uint64_t attempt = 0;
   ListPart run = {};  // what this machine has of the list

@@ -29,7 +29,7 @@ std::vector<Sent> AllParts(uint64_t records, const std::vector<uint64_t>& begins
   for (uint32_t from = 0; from < begins.size(); ++from) {
     const uint64_t end = from + 1 < begins.size() ? begins[from + 1] : records;
     const ListPart run{records, begins[from], end - begins[from]};
-    for (const Shipment& shipment : Shipments(run, from, receivers)) {
+    for (const PartToSend& shipment : PartsToSend(run, from, receivers)) {
       out.push_back({from, shipment.to, shipment.part});
     }
   }

@@ -14,8 +14,8 @@
 #include "src/parallel/content_mac.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
-#include "src/server/practice_round.h"
 #include "src/server/query_routes.h"
+#include "src/server/synthetic_round.h"
 #include "src/shuffle/permutation.h"
 #include "src/storage/memory.h"
 #include "src/wire/query_batch.h"
@@ -41,8 +41,8 @@ TEST(QueryNumbersTest, AreOf32Bits) {
   EXPECT_THAT(CheckNumbersFit(uint64_t{1} << 32), shoal::testing::StatusIs(kTooMany, "32 bits"));
 }
 
-PracticeRound TwoParties(uint64_t rows, RandomSource& random) {
-  return PracticeRound({.max_rows = rows, .noise = SomeNoise()}, random);
+SyntheticRound TwoParties(uint64_t rows, RandomSource& random) {
+  return SyntheticRound({.max_rows = rows, .noise = SomeNoise()}, random);
 }
 
 // Noise and the offline stage give the same output byte for byte, and the same material, for every
@@ -50,7 +50,7 @@ PracticeRound TwoParties(uint64_t rows, RandomSource& random) {
 // comes twice, and one is damaged.
 TEST(StagesTest, TheOfflineStageIsTheSameEverywhere) {
   testing::TestRandom random(5);
-  const PracticeRound round = TwoParties(700, random);
+  const SyntheticRound round = TwoParties(700, random);
   const RoundContext& context = round.context(1);
   constexpr size_t kOnions = 700;  // several batches
   Bytes list;
@@ -112,7 +112,7 @@ TEST(StagesTest, TheOfflineStageShufflesUniformly) {
   testing::TestRandom random(11);
   ThreadPool pool(1);
   SpoolPlace spools("/tmp", 1 << 30);
-  const PracticeRound round = TwoParties(1, random);
+  const SyntheticRound round = TwoParties(1, random);
   const RoundContext& context = round.context(1);
   constexpr int kTrials = 3000;
   constexpr uint32_t kLiving = 2, kNoise = 2, kPlaces = kLiving + kNoise;
@@ -158,7 +158,7 @@ TEST(StagesTest, ARoundWhoseAnswersDoNotFitTheMachineIsRefused) {
   testing::TestRandom random(14);
   ThreadPool pool(1);
   constexpr uint64_t kOnions = 1000;
-  const PracticeRound round(
+  const SyntheticRound round(
       {.answer_bytes = available / kOnions + 1, .max_rows = 5, .noise = SomeNoise()}, random);
   const RoundContext& frontend = round.context(1);
   const RoundSize size = SizeOf(frontend, kOnions, ExpectedNoise(frontend));
@@ -186,7 +186,7 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
   SpoolPlace roomy("/tmp", 1 << 30), narrow("/tmp", 0);
   constexpr uint32_t kPositions = 3000;
   constexpr uint64_t kRows = 40;
-  const PracticeRound round = TwoParties(kRows, random);
+  const SyntheticRound round = TwoParties(kRows, random);
   const RoundContext &frontend = round.context(1), &backend = round.context(2);
   OnlineMaterial state;
   state.positions = state.next_positions = kPositions;
@@ -248,7 +248,7 @@ TEST(StagesTest, ASourceOfAnswersKeepsNothingOfAnEndedRound) {
   testing::TestRandom random(13);
   ThreadPool pool(1);
   SpoolPlace spools("/tmp", 1 << 30);
-  const PracticeRound round = TwoParties(5, random);
+  const SyntheticRound round = TwoParties(5, random);
   const RoundContext& backend = round.context(2);
   const Bytes zeros(2 * backend.onion_bytes());  // points of low order
   const auto last = RunOffline(backend, round.secrets(2), {}, zeros, 0, {&pool, &spools});
@@ -270,7 +270,7 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   testing::TestRandom random(12);
   ThreadPool pool(1);
   SpoolPlace spools("/tmp", 1 << 30);
-  const PracticeRound round = TwoParties(5, random);
+  const SyntheticRound round = TwoParties(5, random);
   const RoundContext& backend = round.context(2);
   const Bytes zeros(2 * backend.onion_bytes());  // points of low order
   const auto last = RunOffline(backend, round.secrets(2), {}, zeros, 0, {&pool, &spools});
@@ -314,8 +314,8 @@ TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
   SpoolPlace spools("/tmp", 1 << 30);
   const Resources resources = {&pool, &spools};
   for (const uint32_t parties : {2u, 3u, 4u}) {
-    const PracticeRound round({.parties = parties, .max_rows = kRows, .noise = SomeNoise()},
-                              random);
+    const SyntheticRound round({.parties = parties, .max_rows = kRows, .noise = SomeNoise()},
+                               random);
     std::vector<uint32_t> expected(kRows);
     std::vector<OnlineMaterial> materials;
     Bytes list;
@@ -364,7 +364,7 @@ TEST(StagesTest, EveryPartyBeforeTheBackendShuffles) {
   ThreadPool pool(1);
   SpoolPlace spools("/tmp", 1 << 30);
   const Resources resources = {&pool, &spools};
-  const PracticeRound round({.parties = 4, .max_rows = 20, .noise = SomeNoise()}, random);
+  const SyntheticRound round({.parties = 4, .max_rows = 20, .noise = SomeNoise()}, random);
   for (const uint32_t j : {1u, 2u, 3u}) {
     const RoundContext& context = round.context(j);
     const size_t inner_bytes = context.inner_bytes();
@@ -423,7 +423,7 @@ TEST(StagesTest, NoTwoLayersOfNoiseHaveTheSameSecret) {
   ThreadPool pool(2);
   SpoolPlace spools("/tmp", 1 << 30);
   const Resources resources = {&pool, &spools};
-  const PracticeRound round({.parties = 3, .max_rows = 400, .noise = SomeNoise()}, random);
+  const SyntheticRound round({.parties = 3, .max_rows = 400, .noise = SomeNoise()}, random);
   const RoundContext& context = round.context(1);
   std::set<Digest> keys, seeds;
   size_t layers = 0;
@@ -484,8 +484,8 @@ TEST(StagesTest, AListLongerThanTheHeaderAllowsIsRefused) {
   ThreadPool pool(1);
   SpoolPlace spools("/tmp", 1 << 30);
   const Resources resources = {&pool, &spools};
-  const PracticeRound round({.parties = 3, .max_rows = 5, .max_slots = 10, .noise = SomeNoise()},
-                            random);
+  const SyntheticRound round({.parties = 3, .max_rows = 5, .max_slots = 10, .noise = SomeNoise()},
+                             random);
   const auto begin = [&](uint32_t party, uint64_t onions) {
     const RoundContext& context = round.context(party);
     return party == 1
@@ -511,7 +511,7 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
   testing::TestRandom random(7);
   ThreadPool pool(1);
   testing::TestRandom keys(8);
-  const PracticeRound round = TwoParties(5, keys);
+  const SyntheticRound round = TwoParties(5, keys);
   constexpr int kTrials = 6000, kSlots = 3;
   std::array<std::map<uint32_t, int>, kSlots> seen;
   for (int trial = 0; trial < kTrials; ++trial) {
@@ -552,7 +552,8 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
   constexpr uint32_t kQueries = 6000, kNoise = 2500, kNext = kQueries + kNoise;
   constexpr uint64_t kRows = 50;
   testing::TestRandom random(17);
-  const PracticeRound round({.answer_bytes = 112, .max_rows = kRows, .noise = SomeNoise()}, random);
+  const SyntheticRound round({.answer_bytes = 112, .max_rows = kRows, .noise = SomeNoise()},
+                             random);
   const RoundContext &first = round.context(1), &last = round.context(2);
   const size_t answer_bytes = first.answer_bytes;  // not a multiple of a vector's size
   Bytes table(kRows * answer_bytes);

@@ -5,7 +5,7 @@
 #include "absl/time/time.h"
 #include "src/base/status_macros.h"
 #include "src/client/config.h"
-#include "src/client/witness.h"
+#include "src/client/rollback_anchor.h"
 #include "src/pir/registry/registry.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ConfigPathOf(const cli::Values& values) {
 }
 
 absl::StatusOr<client::State> StateAt(const std::string& path) {
-  auto saved = client::ReadState(path, client::WitnessPlace::OfThisMachine());
+  auto saved = client::ReadState(path, client::AnchorDirectory::OfThisMachine());
   if (absl::IsNotFound(saved.status())) return client::State();
   return saved;
 }

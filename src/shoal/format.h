@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "src/base/printable.h"
 #include "src/cli/json.h"
-#include "src/client/amounts.h"
+#include "src/client/size_text.h"
 #include "src/wire/round.pb.h"
 
 namespace shoal::commands {

@@ -28,9 +28,9 @@
 #include "src/base/clock.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/state.h"
 #include "src/client/testing/tls_frontend.h"
-#include "src/client/witness.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
 
@@ -151,7 +151,7 @@ class InterruptionTest : public ::testing::Test {
   // What must hold in the end.
   void ExpectDoneOnce() {
     EXPECT_EQ(Text("results"), expected_);
-    const auto state = client::ReadState(Path("state"), client::WitnessPlace::OfThisMachine());
+    const auto state = client::ReadState(Path("state"), client::AnchorDirectory::OfThisMachine());
     SHOAL_ASSERT_OK(state);
     EXPECT_EQ(state->ledger.submissions(), 1u);
     const std::lock_guard lock(server_->mutex());

@@ -19,8 +19,8 @@
 #include "src/base/printable.h"
 #include "src/base/testing/matchers.h"
 #include "src/client/config.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/testing/fake_frontend.h"
-#include "src/client/witness.h"
 #include "src/roster/fingerprint.h"
 #include "src/storage/file.h"
 #include "src/table/row_map.h"
@@ -565,9 +565,9 @@ TEST_F(CommandsTest, ALedgerThatMayLackSomethingSaysSo) {
   EXPECT_EQ(Run(status).out.find("; or more: "), std::string::npos);
 
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::string guard, ReadFile(directory_ + "/state.guard"));
-  const std::string witness = absl::StrCat(client::WitnessPlace::OfThisMachine().directory(), "/",
-                                           Hex(AsBytes(guard).first(sizeof(client::WitnessId))));
-  EXPECT_TRUE(fs::remove(witness)) << witness;
+  const std::string anchor = absl::StrCat(client::AnchorDirectory::OfThisMachine().directory(), "/",
+                                          Hex(AsBytes(guard).first(sizeof(client::AnchorId))));
+  EXPECT_TRUE(fs::remove(anchor)) << anchor;
   const std::string one = "all 8 queries in 1 submission of this device so far";
   const std::string doubt = "; or more: 1 time the state could have been an old copy";
   EXPECT_NE(Run(status).out.find(one), std::string::npos) << Run(status).out;

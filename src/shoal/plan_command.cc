@@ -221,7 +221,7 @@ std::string SettingsText(const plan::Plan& plan, const plan::Workload& workload,
 // What the ledger of a device shows after a month of its list, `phi` keys, in terms or in a round
 // for each epoch.
 absl::Status FillMonth(const plan::Workload& w, const noise::Parameters& noise, plan::Term& term) {
-  for (plan::Way& way : *term.mutable_way()) {
+  for (plan::Method& way : *term.mutable_way()) {
     const bool in_terms = way.way() == "term";
     if (!way.refused().empty() || !(in_terms || way.way() == "round")) continue;
     const double epochs = kMonthDays * w.rounds_per_day;

@@ -266,7 +266,7 @@ TEST(PlanCommandTest, ATermIsPlannedBesideItsAlternatives) {
   ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json.out, &plan).ok()) << json.out;
   ASSERT_EQ(plan.term().way_size(), 6);
   // A month of terms is one question; a month of rounds is what the ledger says of 30.
-  const plan::Way &term = plan.term().way(0), &round = plan.term().way(1);
+  const plan::Method &term = plan.term().way(0), &round = plan.term().way(1);
   EXPECT_EQ(term.month_submissions(), 1);
   EXPECT_EQ(round.month_submissions(), 30);
   EXPECT_NEAR(term.month_epsilon(), 1, 0.01);

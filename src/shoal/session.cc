@@ -11,7 +11,7 @@
 #include "src/base/status_macros.h"
 #include "src/client/config.h"
 #include "src/client/engine_client.h"
-#include "src/client/patience.h"
+#include "src/client/retry_policy.h"
 #include "src/pir/costs.h"
 #include "src/shoal/format.h"
 #include "src/shoal/privacy_text.h"

@@ -18,7 +18,7 @@
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/client/config.h"
-#include "src/crowd/crowd.h"
+#include "src/load/load_generator.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/costs.h"
 #include "src/shoal/common.h"
@@ -40,8 +40,8 @@ constexpr uint64_t kMaxKeysBytes = 1 << 28;
 constexpr uint64_t kWaitForTermS = 25 * 3600;
 constexpr uint64_t kMostWaitForTermS = 31 * 24 * 3600;
 
-absl::StatusOr<crowd::CrowdKeys> KeysOfTable(const table::UnsignedTable& table) {
-  crowd::CrowdKeys keys;
+absl::StatusOr<load::CrowdKeys> KeysOfTable(const table::UnsignedTable& table) {
+  load::CrowdKeys keys;
   if (table.manifest().has_dense()) {
     keys.dense = table.manifest().records();
     return keys;
@@ -55,9 +55,9 @@ absl::StatusOr<crowd::CrowdKeys> KeysOfTable(const table::UnsignedTable& table) 
   return keys;
 }
 
-absl::StatusOr<crowd::CrowdKeys> KeysOfFile(const std::string& path, cli::Io& io) {
+absl::StatusOr<load::CrowdKeys> KeysOfFile(const std::string& path, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxKeysBytes));
-  crowd::CrowdKeys keys;
+  load::CrowdKeys keys;
   const KeyLines::Take take = [&](absl::string_view line) -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(Bytes key, table::UnescapeTsv(line));
     keys.listed.push_back(std::move(key));
@@ -79,7 +79,7 @@ absl::StatusOr<uint32_t> Small(absl::string_view option, absl::string_view text)
 }
 
 // --refreshes and what goes with it.
-absl::Status ReadTermOptions(const cli::Values& values, crowd::CrowdOptions& options) {
+absl::Status ReadTermOptions(const cli::Values& values, load::CrowdOptions& options) {
   options.refreshes = cli::SmallOr(values, "refreshes", 0);
   SHOAL_ASSIGN_OR_RETURN(options.asleep, cli::RealOr(values, "asleep", 0));
   if (values.count("refreshes") == 0) {
@@ -100,9 +100,9 @@ absl::Status ReadTermOptions(const cli::Values& values, crowd::CrowdOptions& opt
   return absl::OkStatus();
 }
 
-absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
-                                              const client::Config& config) {
-  crowd::CrowdOptions options;
+absl::StatusOr<load::CrowdOptions> OptionsOf(const cli::Values& values,
+                                             const client::Config& config) {
+  load::CrowdOptions options;
   SHOAL_ASSIGN_OR_RETURN(options.engine, EngineOf(values));
   const std::vector<std::string> parties = cli::TextsOf(values, "party");
   if (options.engine != nullptr && options.engine->roles().size() == 2) {
@@ -162,13 +162,13 @@ class Lines {
     lines_.push_back({name, static_cast<double>(value), true});
   }
   void Real(const std::string& name, double value) { lines_.push_back({name, value, false}); }
-  void Latency(const std::string& prefix, const crowd::CrowdReport::Latency& seconds) {
+  void Latency(const std::string& prefix, const load::CrowdReport::Latency& seconds) {
     Real(prefix + "latency_seconds_p50", seconds.p50);
     Real(prefix + "latency_seconds_p90", seconds.p90);
     Real(prefix + "latency_seconds_p99", seconds.p99);
     Real(prefix + "latency_seconds_max", seconds.most);
   }
-  void Counts(const std::string& prefix, const crowd::Tally& tally, bool compared) {
+  void Counts(const std::string& prefix, const load::Tally& tally, bool compared) {
     Whole(prefix + "answers_correct", tally.answers_correct);
     Whole(prefix + "answers_wrong", tally.answers_wrong);
     Whole(prefix + "answers_failed", tally.answers_failed);
@@ -196,7 +196,7 @@ class Lines {
 };
 
 // `number` counts the refreshes that the crowd has seen.
-void AddRefresh(uint32_t number, const crowd::CrowdReport::Refresh& refresh, Lines& lines) {
+void AddRefresh(uint32_t number, const load::CrowdReport::Refresh& refresh, Lines& lines) {
   const std::string prefix = absl::StrCat("refresh", number, "_");
   const auto whole = [&](const char* name, uint64_t value) { lines.Whole(prefix + name, value); };
   const auto real = [&](const char* name, double value) { lines.Real(prefix + name, value); };
@@ -233,7 +233,7 @@ void AddRefresh(uint32_t number, const crowd::CrowdReport::Refresh& refresh, Lin
   for (const wire::StageReport& stage : refresh.report.stages()) lines.Stage(prefix, stage);
 }
 
-std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
+std::vector<Line> LinesOf(const load::CrowdReport& report) {
   Lines lines;
   const auto whole = [&](const std::string& name, uint64_t value) { lines.Whole(name, value); };
   const auto real = [&](const std::string& name, double value) { lines.Real(name, value); };
@@ -253,7 +253,7 @@ std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
   });
   real("queries_per_pass", report.queries_per_pass);
   double waited = 0;
-  for (const crowd::CrowdReport::Stage& stage : report.stages) {
+  for (const load::CrowdReport::Stage& stage : report.stages) {
     std::string name = absl::StrCat("seconds_", stage.name);
     for (char& c : name) c = c == ' ' ? '_' : c;
     real(name, stage.seconds);
@@ -286,7 +286,7 @@ std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
 }
 
 // What is wrong with some answers, of the round or of a refresh; its name is in `which`.
-absl::Status StatusOf(const crowd::Tally& tally, uint64_t queries, absl::string_view which) {
+absl::Status StatusOf(const load::Tally& tally, uint64_t queries, absl::string_view which) {
   if (tally.answers_wrong > 0) {
     return absl::DataLossError(absl::StrCat(which, tally.answers_wrong,
                                             " answers are signed but not what the table says"));
@@ -298,10 +298,10 @@ absl::Status StatusOf(const crowd::Tally& tally, uint64_t queries, absl::string_
 }
 
 // Of the whole run. What is worse comes first.
-absl::Status StatusOf(const crowd::CrowdReport& report, uint32_t refreshes) {
+absl::Status StatusOf(const load::CrowdReport& report, uint32_t refreshes) {
   absl::Status worst = StatusOf(report, report.queries, "");
   for (size_t i = 0; i < report.refreshes.size(); ++i) {
-    const crowd::CrowdReport::Refresh& refresh = report.refreshes[i];
+    const load::CrowdReport::Refresh& refresh = report.refreshes[i];
     const absl::Status status =
         StatusOf(refresh, refresh.queries, absl::StrCat("refresh ", i + 1, ": "));
     if (worst.ok() || (absl::IsDataLoss(status) && !absl::IsDataLoss(worst))) worst = status;
@@ -333,7 +333,7 @@ class ScratchDirectory {
   const std::string path_;
 };
 
-void PrintReport(const crowd::CrowdReport& report, bool json_wanted, std::ostream& out) {
+void PrintReport(const load::CrowdReport& report, bool json_wanted, std::ostream& out) {
   if (json_wanted) {
     JsonObject object;
     object.Text("engine", report.engine);
@@ -372,10 +372,10 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string config_path, ConfigPathOf(values));
   SHOAL_ASSIGN_OR_RETURN(const client::Config config, client::ReadConfig(config_path));
-  SHOAL_ASSIGN_OR_RETURN(crowd::CrowdOptions options, OptionsOf(values, config));
+  SHOAL_ASSIGN_OR_RETURN(load::CrowdOptions options, OptionsOf(values, config));
 
   std::optional<table::UnsignedTable> expected;
-  crowd::CrowdKeys keys;
+  load::CrowdKeys keys;
   if (!directory.empty()) {
     SHOAL_ASSIGN_OR_RETURN(expected, table::UnsignedTable::Open(directory));
   }
@@ -386,10 +386,10 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   } else {
     SHOAL_ASSIGN_OR_RETURN(keys, KeysOfTable(*expected));
   }
-  if (absl::Status checked = crowd::CheckCrowd(options, keys.size()); !checked.ok()) {
+  if (absl::Status checked = load::CheckCrowd(options, keys.size()); !checked.ok()) {
     return cli::UsageError(absl::StrCat("--", checked.message()));
   }
-  crowd::TableOpener open_table;
+  load::TableOpener open_table;
   std::unique_ptr<ScratchDirectory> scratch;
   if (options.refreshes > 0) {
     SHOAL_ASSIGN_OR_RETURN(scratch, ScratchDirectory::Make());
@@ -400,8 +400,8 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   UndisturbedClock clock;
   ThreadPool pool;
   Console console("shoal simulate", /*quiet=*/false, /*announce=*/true, io);
-  SHOAL_ASSIGN_OR_RETURN(const crowd::CrowdReport report,
-                         crowd::RunCrowd(
+  SHOAL_ASSIGN_OR_RETURN(const load::CrowdReport report,
+                         load::RunLoad(
                              options, config.pins, keys, expected ? &*expected : nullptr,
                              [&] { return connect(config.frontend); },
                              {.clock = &clock,

@@ -18,7 +18,7 @@
 #include "src/base/status_macros.h"
 #include "src/client/client.h"
 #include "src/client/environment.h"
-#include "src/client/patience.h"
+#include "src/client/retry_policy.h"
 #include "src/shoal/command_keys.h"
 #include "src/shoal/common.h"
 #include "src/shoal/format.h"

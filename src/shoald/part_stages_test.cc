@@ -200,7 +200,7 @@ wire::SignedHeader HeaderOf(uint64_t counter) {
 // The machines of a party with a list.
 class Senders {
  public:
-  using Mine = PeerLink::Mine;
+  using OwnRun = PeerLink::OwnRun;
 
   Senders(Receivers* to, uint64_t records, const std::vector<uint64_t>& begins,
           const roster::Party& party)
@@ -222,7 +222,7 @@ class Senders {
   Senders(Receivers* to, uint64_t records, const std::vector<uint64_t>& begins)
       : Senders(to, records, begins, to->party()) {}
 
-  std::vector<Mine>& mine() { return mine_; }
+  std::vector<OwnRun>& mine() { return mine_; }
   const Bytes& list() const { return list_; }
   size_t size() const { return links_.size(); }
 
@@ -256,7 +256,7 @@ class Senders {
 
  private:
   const Bytes list_;
-  std::vector<Mine> mine_;
+  std::vector<OwnRun> mine_;
   std::vector<std::unique_ptr<PeerLink>> links_;
 };
 
@@ -391,7 +391,7 @@ TEST(PartStagesTest, ALaterTryTakesThePlaceOfAnEarlierOne) {
   auto stuck = std::async(std::launch::async, [&] { return senders.Offline(0); });
   receivers.WaitForStages(1);
   Senders again(&receivers, 100, {0, 40});
-  for (PeerLink::Mine& mine : again.mine()) mine.attempt = 2;
+  for (PeerLink::OwnRun& mine : again.mine()) mine.attempt = 2;
   for (const absl::Status& done : again.OfflineOf({0, 1})) SHOAL_EXPECT_OK(done);
   EXPECT_THAT(stuck.get(), StatusIs(absl::StatusCode::kAborted, "a later try"));
   ExpectSlices(receivers, again.list());

@@ -48,7 +48,7 @@ using machines::Machines;
 using machines::testing::LocalCluster;
 using machines::testing::RoundClusters;
 using net::testing::TestIdentity;
-using server::Mine;
+using server::OwnRun;
 using server::Party;
 using ::shoal::testing::StatusIs;
 using ::shoal::testing::TestRandom;
@@ -138,13 +138,13 @@ class Tap final : public server::Link {
                                              const wire::SignedLiveRounds& live) override {
     return to_->Propose(draft, live);
   }
-  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
+  absl::Status Offline(const wire::SignedHeader& header, const OwnRun& mine,
                        std::unique_ptr<ByteSource> onions) override {
     if (Breaks(Call::kOffline)) return absl::UnavailableError("the link broke");
     return to_->Offline(header, mine, Capture(std::move(onions), sent_->list));
   }
   absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(
-      const Digest& id, const Mine& mine, server::QueriesOut queries) override {
+      const Digest& id, const OwnRun& mine, server::QueriesOut queries) override {
     sent_->query_run = mine.run;
     if (Breaks(Call::kOnline)) return absl::UnavailableError("the link broke");
     const auto* const whole = std::get_if<Bytes>(&queries);

@@ -25,7 +25,7 @@ namespace shoal::shoald {
 // that own them (src/server/slices.h). Thread-safe.
 class PeerLink final : public server::Link {
  public:
-  using Mine = server::Mine;
+  using OwnRun = server::OwnRun;
   // Of a round, or of its term. An error once that is not open here (any more).
   using AnswerBytes = std::function<absl::StatusOr<uint64_t>(const Digest& round_id)>;
 
@@ -54,13 +54,13 @@ class PeerLink final : public server::Link {
                                              const wire::SignedLiveRounds& live) override;
   // Returns when all machines that get something of the run are ready. Errors: those of the first
   // call that failed; the others are then given up. CANCELLED once mine.given_up says so.
-  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
+  absl::Status Offline(const wire::SignedHeader& header, const OwnRun& mine,
                        std::unique_ptr<ByteSource> onions) override {
     return runs_.Offline(header, mine, std::move(onions));
   }
   // Returns when a machine begins to answer: by then the machines of its party have all queries.
   absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(
-      const Digest& round_id, const Mine& mine, server::QueriesOut queries) override {
+      const Digest& round_id, const OwnRun& mine, server::QueriesOut queries) override {
     return runs_.Online(round_id, mine, std::move(queries));
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;

@@ -50,7 +50,7 @@ constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 
 constexpr uint64_t kTagBytes = 16;  // of an answer's tag
 
-const server::Mine kThreeOnions = {.rank = 0, .attempt = 0, .run = {3, 0, 3}};  // of 32 bytes
+const server::OwnRun kThreeOnions = {.rank = 0, .attempt = 0, .run = {3, 0, 3}};  // of 32 bytes
 
 absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
 

@@ -68,7 +68,7 @@ class StandInChain final : public server::Link {
                                              const wire::SignedLiveRounds&) override {
     return absl::UnimplementedError("the head's");
   }
-  absl::Status Offline(const wire::SignedHeader& header, const server::Mine&,
+  absl::Status Offline(const wire::SignedHeader& header, const server::OwnRun&,
                        std::unique_ptr<ByteSource> onions) override {
     SHOAL_ASSIGN_OR_RETURN(const Bytes list, ReadAll(*onions));
     positions_ = list.size() / onion::OnionBytes(2);
@@ -76,7 +76,7 @@ class StandInChain final : public server::Link {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(
-      const Digest&, const server::Mine&, server::QueriesOut queries) override {
+      const Digest&, const server::OwnRun&, server::QueriesOut queries) override {
     ++tries;
     if (before_online) SHOAL_RETURN_IF_ERROR(before_online());
     SHOAL_ASSIGN_OR_RETURN(

@@ -20,7 +20,7 @@ using wire::FrameType;
 // How often a call that waits looks whether it is to go on.
 constexpr std::chrono::milliseconds kLookAgain(100);
 
-wire::ListPart WirePart(uint32_t from, uint64_t attempt, const server::Shipment& shipment) {
+wire::ListPart WirePart(uint32_t from, uint64_t attempt, const server::PartToSend& shipment) {
   wire::ListPart part;
   part.set_from_machine(from);
   part.set_to_machine(shipment.to);
@@ -51,14 +51,14 @@ class FirstError {
 
 }  // namespace
 
-absl::Status RunCalls::Offline(const wire::SignedHeader& header, const Mine& mine,
+absl::Status RunCalls::Offline(const wire::SignedHeader& header, const OwnRun& mine,
                                std::unique_ptr<ByteSource> onions) {
   const size_t onion_bytes = server::OnionBytesFor(
       static_cast<uint32_t>(header.header().onion_keys_size()), options_.party);
-  const std::vector<server::Shipment> shipments =
-      server::Shipments(mine.run, mine.rank, options_.machines);
+  const std::vector<server::PartToSend> shipments =
+      server::PartsToSend(mine.run, mine.rank, options_.machines);
   std::vector<uint64_t> sizes;
-  for (const server::Shipment& shipment : shipments) {
+  for (const server::PartToSend& shipment : shipments) {
     sizes.push_back(shipment.part.count * onion_bytes);
   }
   if (mine.run.count * onion_bytes != onions->size()) {
@@ -197,7 +197,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::Fetch(const Digest& round_
 }
 
 absl::StatusOr<std::unique_ptr<server::PartedSource>> RunCalls::Online(const Digest& round_id,
-                                                                       const Mine& mine,
+                                                                       const OwnRun& mine,
                                                                        server::QueriesOut queries) {
   SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, options_.answer_bytes(round_id));
   if (auto* const whole = std::get_if<Bytes>(&queries)) {
@@ -213,8 +213,8 @@ absl::StatusOr<std::unique_ptr<server::PartedSource>> RunCalls::Online(const Dig
   const auto cancelled = [raw = answers.get(), over = Over(round_id)] {
     return raw->given_up() || over();
   };
-  for (const server::Shipment& shipment :
-       server::Shipments(mine.run, mine.rank, options_.machines)) {
+  for (const server::PartToSend& shipment :
+       server::PartsToSend(mine.run, mine.rank, options_.machines)) {
     const wire::QueryBatchView batch = server::CutBatch(run, mine.run, shipment.part);
     const uint64_t expected = batch.positions.size() * answer_bytes;
     SHOAL_ASSIGN_OR_RETURN(auto part, answers->Begin(expected));

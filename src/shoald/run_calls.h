@@ -26,7 +26,7 @@ namespace shoal::shoald {
 // Thread-safe.
 class RunCalls {
  public:
-  using Mine = server::Mine;
+  using OwnRun = server::OwnRun;
   struct Options {
     uint32_t party = 2;     // the next one
     uint32_t machines = 1;  // that it has
@@ -43,10 +43,10 @@ class RunCalls {
   explicit RunCalls(Options options) : options_(std::move(options)) {}
 
   // As those of server::Link.
-  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
+  absl::Status Offline(const wire::SignedHeader& header, const OwnRun& mine,
                        std::unique_ptr<ByteSource> onions);
   absl::StatusOr<std::unique_ptr<server::PartedSource>> Online(const Digest& round_id,
-                                                               const Mine& mine,
+                                                               const OwnRun& mine,
                                                                server::QueriesOut queries);
 
  private:
@@ -54,7 +54,9 @@ class RunCalls {
   bool in_parts() const { return options_.senders > 1 || options_.machines > 1; }
   // The number of this machine's call: machines of a party agree on one, a machine that is alone
   // counts its calls.
-  uint64_t AttemptOf(const Mine& mine) { return options_.senders > 1 ? mine.attempt : ++attempts_; }
+  uint64_t AttemptOf(const OwnRun& mine) {
+    return options_.senders > 1 ? mine.attempt : ++attempts_;
+  }
   std::function<bool()> Over(const Digest& round_id) const {
     return [this, round_id] { return !options_.answer_bytes(round_id).ok(); };
   }

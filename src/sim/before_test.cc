@@ -171,23 +171,23 @@ TEST_F(BeforeTest, AClientForgetsNoBudget) {
     // The round that was lost, and the one in which slots are held.
     EXPECT_EQ(state.ledger.idle_rounds(), 2u);
     EXPECT_EQ(state.enrolments.size(), 1u);
-    // The witness was in the memory of another machine.
+    // The anchor was in the memory of another machine.
     EXPECT_EQ(state.ledger.doubts(), 1u);
   };
   SHOAL_ASSERT_OK_AND_ASSIGN(const client::State shown,
-                             client::ReadState(config.state_path, client::WitnessPlace()));
+                             client::ReadState(config.state_path, client::AnchorDirectory()));
   expect_kept(shown);
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(
         const auto store,
-        client::FileStateStore::Open(config.state_path, client::WitnessPlace(), random_));
+        client::FileStateStore::Open(config.state_path, client::AnchorDirectory(), random_));
     EXPECT_EQ(store->rounds_of_02(), 1u);
     expect_kept(store->state());
   }
-  // What was charged is charged once. (A witness in no memory is a doubt each time.)
+  // What was charged is charged once. (An anchor in no memory is a doubt each time.)
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const auto store,
-      client::FileStateStore::Open(config.state_path, client::WitnessPlace(), random_));
+      client::FileStateStore::Open(config.state_path, client::AnchorDirectory(), random_));
   EXPECT_EQ(store->rounds_of_02(), 0u);
   EXPECT_EQ(store->state().ledger.submissions(), 3u);
   EXPECT_EQ(store->state().ledger.idle_rounds(), 2u);

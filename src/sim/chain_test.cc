@@ -163,7 +163,7 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   };
   const auto all_have_sent_it = [&] {
     SHOAL_EXPECT_OK(party.SendTogether(round.id(), "list sent", 0,
-                                       [](const server::Mine&) { return absl::OkStatus(); }));
+                                       [](const server::OwnRun&) { return absl::OkStatus(); }));
   };
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto repeat, once_more());

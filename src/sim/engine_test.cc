@@ -31,16 +31,16 @@
 #include "src/base/testing/test_random.h"
 #include "src/client/engine_client.h"
 #include "src/client/retrieval.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/session_file.h"
 #include "src/client/state.h"
-#include "src/client/witness.h"
-#include "src/crowd/crowd.h"
+#include "src/load/load_generator.h"
 #include "src/pir/lwe/family.h"
 #include "src/pir/pair/pair.h"
 #include "src/pir/rlwe/hintless.h"
 #include "src/pir/rlwe/small_pir.h"
 #include "src/pir/sets/family.h"
-#include "src/pir/sets/permuted_pir.h"
+#include "src/pir/sets/single_pass.h"
 #include "src/pir/sets/tree_pir.h"
 #include "src/pir/setup/maker.h"
 #include "src/pir/setup/product_file.h"
@@ -372,7 +372,7 @@ TEST(EngineSim, TwoRolesAndASessionThatIsSpent) {
     return client::EngineClient::Create(&deployment, {transports[0].get(), transports[1].get()},
                                         {.engine = &engine, .store = store}, device.Environment());
   };
-  const client::WitnessPlace place = client::WitnessPlace::Below(::testing::TempDir());
+  const client::AnchorDirectory place = client::AnchorDirectory::Below(::testing::TempDir());
   const auto open_store = [&] {
     return client::SessionFile::Open(path, {1}, place, device.random);
   };
@@ -487,7 +487,7 @@ class PianoSim : public ::testing::Test {
   Device device_{&world_};
   const std::string directory_ = FreshDirectory();
   const std::string path_ = directory_ + "/session";
-  const client::WitnessPlace place_ = client::WitnessPlace::Below(directory_);
+  const client::AnchorDirectory place_ = client::AnchorDirectory::Below(directory_);
   std::unique_ptr<shoald::PirService> service_;
   std::unique_ptr<DirectTransport> transport_;
   std::optional<client::Deployment> deployment_;
@@ -713,15 +713,15 @@ class PairSim : public ::testing::TestWithParam<const pir::Engine*> {
     if (path_.empty()) {
       // A place of its own: devices of different tests draw the same names.
       const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-      witnesses_ = absl::StrCat(::testing::TempDir(), "/", engine().name(), "-", test->line());
-      path_ = witnesses_ + ".session";
+      anchors_ = absl::StrCat(::testing::TempDir(), "/", engine().name(), "-", test->line());
+      path_ = anchors_ + ".session";
       for (const char* suffix : {"", ".guard", ".lock"}) unlink((path_ + suffix).c_str());
-      mkdir(witnesses_.c_str(), 0700);
+      mkdir(anchors_.c_str(), 0700);
     }
     client_.reset();
     store_.reset();
     SHOAL_ASSERT_OK_AND_ASSIGN(
-        store_, client::SessionFile::Open(path_, {1}, client::WitnessPlace::Below(witnesses_),
+        store_, client::SessionFile::Open(path_, {1}, client::AnchorDirectory::Below(anchors_),
                                           device_.random));
     SHOAL_ASSERT_OK_AND_ASSIGN(
         client_, client::EngineClient::Create(
@@ -743,12 +743,12 @@ class PairSim : public ::testing::TestWithParam<const pir::Engine*> {
   std::vector<std::unique_ptr<shoald::PirService>> services_;
   std::vector<std::unique_ptr<DirectTransport>> transports_;
   std::optional<client::Deployment> deployment_;
-  std::string path_, witnesses_;
+  std::string path_, anchors_;
   std::unique_ptr<client::SessionFile> store_;
   std::unique_ptr<client::EngineClient> client_;
 };
 INSTANTIATE_TEST_SUITE_P(Engines, PairSim,
-                         ::testing::Values(&pir::sets::TreePir(), &pir::sets::PermutedPir()),
+                         ::testing::Values(&pir::sets::TreePir(), &pir::sets::SinglePass()),
                          [](const auto& of) { return std::string(of.param->name()); });
 
 // Hints once, then one query to each server for a key; a process that ends between a query and its
@@ -975,11 +975,11 @@ TEST_P(StatelessPairSim, EpochsAreFollowed) {
 
 // One of permuted's servers lies about one record of an answer, whichever: no value comes of it,
 // whatever row was asked for, and what the servers see next is the same query again.
-class PermutedSim : public PairSim {};
-INSTANTIATE_TEST_SUITE_P(Engines, PermutedSim, ::testing::Values(&pir::sets::PermutedPir()),
+class SinglePassSim : public PairSim {};
+INSTANTIATE_TEST_SUITE_P(Engines, SinglePassSim, ::testing::Values(&pir::sets::SinglePass()),
                          [](const auto& of) { return std::string(of.param->name()); });
 
-TEST_P(PermutedSim, RecordsThatNobodySignedAreFoundAndTheQueryIsSentAgain) {
+TEST_P(SinglePassSim, RecordsThatNobodySignedAreFoundAndTheQueryIsSentAgain) {
   const auto table = world_.MakeTable(1, 100, 128);
   Serve(table);
   Serve(table);
@@ -1713,8 +1713,8 @@ struct Crowd {
     options.connections = 4;
     keys.dense = 90;
   }
-  absl::StatusOr<crowd::CrowdReport> Run(const table::UnsignedTable* expected) {
-    return crowd::RunCrowd(
+  absl::StatusOr<load::CrowdReport> Run(const table::UnsignedTable* expected) {
+    return load::RunLoad(
         options, world->parties().pinned(), keys, expected,
         [this]() -> absl::StatusOr<std::unique_ptr<client::Transport>> {
           auto transport = std::make_unique<DirectTransport>(world);
@@ -1735,8 +1735,8 @@ struct Crowd {
   World* const world;
   FixedClock clock;
   testing::TestRandom random{34};
-  crowd::CrowdOptions options;
-  crowd::CrowdKeys keys;
+  load::CrowdOptions options;
+  load::CrowdKeys keys;
   std::atomic<int> connections = 0, queries = 0;
   std::function<void(int connection, Bytes& answers)> spoil = nullptr;
 };
@@ -1761,7 +1761,7 @@ TEST(EngineSim, ACrowdsTableThatExpiresMeanwhileIsNotBelieved) {
     crowd.clock.now_s = kNowS;
   }
   crowd.spoil = nullptr;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const crowd::CrowdReport report, crowd.Run(&table->content()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const load::CrowdReport report, crowd.Run(&table->content()));
   EXPECT_EQ(report.answers_correct, 90u);
 }
 
@@ -1774,7 +1774,7 @@ TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
     crowd.options.own_connections = own;
     crowd.options.verify_each = own;
     crowd.options.absent = own ? 0 : 0.2;
-    SHOAL_ASSERT_OK_AND_ASSIGN(const crowd::CrowdReport report, crowd.Run(&table->content()));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const load::CrowdReport report, crowd.Run(&table->content()));
     EXPECT_EQ(report.engine, "simplepir");
     EXPECT_EQ(report.queries, 90u);
     EXPECT_EQ(report.answers_correct, 90u);
@@ -1809,7 +1809,7 @@ TEST(EngineSim, ACrowdOfSessionsIsAnswered) {
   Crowd crowd(&world);
   crowd.options.engine = &piano;
   crowd.options.connections = 10;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const crowd::CrowdReport report, crowd.Run(&table->content()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const load::CrowdReport report, crowd.Run(&table->content()));
   EXPECT_EQ(report.engine, "piano");
   EXPECT_EQ(report.queries, 90u);
   EXPECT_EQ(report.answers_correct, 90u);
@@ -1957,7 +1957,7 @@ TEST(EngineSim, ACrowdCountsWhatFails) {
     if (connection == 6) answers.pop_back();
     for (size_t i = 0; connection == 5 && i < answers.size(); i += 3) answers[i] ^= 0x80;
   };
-  SHOAL_ASSERT_OK_AND_ASSIGN(const crowd::CrowdReport report, crowd.Run(&table->content()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const load::CrowdReport report, crowd.Run(&table->content()));
   EXPECT_EQ(report.answers_correct, 84u);
   EXPECT_EQ(report.answers_failed, 6u);
   EXPECT_EQ(report.answers_wrong, 0u);

@@ -26,8 +26,8 @@
 #include "src/client/chain_client.h"
 #include "src/client/live_deployment.h"
 #include "src/client/retrieval.h"
+#include "src/client/rollback_anchor.h"
 #include "src/client/state.h"
-#include "src/client/witness.h"
 #include "src/parallel/thread_pool.h"
 #include "src/sim/adversary.h"
 #include "src/sim/client_transport.h"
@@ -747,7 +747,7 @@ void Simulation::RunDevice(Device& device) {
   SystemRandom random;
   while (device.next_lookup < device.lookups.size()) {
     auto store = client::FileStateStore::Open(
-        kClientState, client::WitnessPlace::Below(kSimulatedMemory), random);
+        kClientState, client::AnchorDirectory::Below(kSimulatedMemory), random);
     absl::Status status = store.status();
     if (store.ok()) {
       CheckState(device, **store);
@@ -1249,7 +1249,7 @@ Outcome Simulation::Run() {
 void PrepareProcess() {
   static Rng before(0);
   randomness = &before;
-  // Whose curve has a stand-in (stand_ins.cc). Equal runs on any machine, too.
+  // Whose curve has a stand-in (fake_curves.cc). Equal runs on any machine, too.
   UseInstructionSet(InstructionSet::kPortable);
   SHOAL_CHECK(randombytes_set_implementation(&simulated_randomness) == 0);
   SHOAL_CHECK(InitSodium());

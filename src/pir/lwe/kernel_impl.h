@@ -184,13 +184,13 @@ SHOAL_INLINE void MultiplyWordsPair(const uint8_t* tile, size_t groups, const ui
 
 // Prefetches memory that will be needed soon, a little at every step, into the second-level cache,
 // so that the first-level cache keeps the data in use.
-struct Ahead {
+struct Prefetcher {
   static constexpr size_t kLine = 64;
   const uint8_t* at;
   size_t left;  // bytes
   size_t step;  // of each step, a multiple of kLine
 
-  SHOAL_INLINE Ahead(const uint8_t* first, size_t bytes, size_t steps)
+  SHOAL_INLINE Prefetcher(const uint8_t* first, size_t bytes, size_t steps)
       : at(first), left(bytes), step(steps == 0 ? 0 : (bytes / steps + kLine) / kLine * kLine) {}
   SHOAL_INLINE void Step() {
     const size_t now = step < left ? step : left;
@@ -209,13 +209,14 @@ void MultiplyWords(const uint8_t* tiles, size_t blocks, size_t groups, const uin
   const size_t block_bytes = groups * kGroupTileBytes;
   const size_t plane_bytes = groups * kGroupPlaneBytes;
   constexpr size_t kPairs = kBlockRows / 2;
-  Ahead next_tiles(next, next_bytes, vectors / 2 * blocks * kPairs);
+  Prefetcher next_tiles(next, next_bytes, vectors / 2 * blocks * kPairs);
   size_t v = 0;
   for (; v + 2 <= vectors; v += 2) {
     const uint8_t* first = planes + v * plane_bytes;
     const uint8_t* second = first + plane_bytes;
     const size_t left = vectors - v - 2;
-    Ahead next_planes(second + plane_bytes, (left < 2 ? left : 2) * plane_bytes, blocks * kPairs);
+    Prefetcher next_planes(second + plane_bytes, (left < 2 ? left : 2) * plane_bytes,
+                           blocks * kPairs);
     for (size_t b = 0; b < blocks; ++b) {
       for (size_t row = 0; row < kBlockRows; row += 2) {
         next_tiles.Step();
@@ -298,9 +299,10 @@ void MultiplyBytes(const uint8_t* tiles, size_t blocks, size_t groups, const uin
     }
     return;
   }
-  Ahead next_tiles(next, next_bytes, vectors * blocks);
+  Prefetcher next_tiles(next, next_bytes, vectors * blocks);
   for (size_t v = 0; v < vectors; ++v) {
-    Ahead next_planes(planes + (v + 1) * plane_bytes, v + 1 < vectors ? plane_bytes : 0, blocks);
+    Prefetcher next_planes(planes + (v + 1) * plane_bytes, v + 1 < vectors ? plane_bytes : 0,
+                           blocks);
     for (size_t b = 0; b < blocks; ++b) {
       next_tiles.Step();
       next_planes.Step();

@@ -8,9 +8,9 @@
 #include "src/base/stopwatch.h"
 #include "src/pir/kit/measure.h"
 #include "src/pir/sets/half_sets.h"
-#include "src/pir/sets/permuted_pir.h"
-#include "src/pir/sets/permuted_sets.h"
 #include "src/pir/sets/piano.h"
+#include "src/pir/sets/single_pass.h"
+#include "src/pir/sets/single_pass_sets.h"
 #include "src/pir/sets/stream.h"
 #include "src/pir/sets/tree_pir.h"
 #include "src/pir/sets/tree_sets.h"
@@ -84,23 +84,23 @@ TreeTimes TreeNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
 }
 
 // What permuted's servers and its client do, over a table of about so many bytes, in nanoseconds.
-struct PermutedTimes {
+struct SinglePassTimes {
   double draw = 0, hint_row = 0, search = 0, row = 0, recover_byte = 0;
 };
-PermutedTimes PermutedNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
+SinglePassTimes SinglePassNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
   constexpr uint32_t kChunks = 32;
-  const PermutedShape shape =
-      *PermutedShapeFor(std::max<uint64_t>(64, bytes / record_bytes), record_bytes, kChunks);
+  const SinglePassShape shape =
+      *SinglePassShapeFor(std::max<uint64_t>(64, bytes / record_bytes), record_bytes, kChunks);
   const Bytes table(shape.rows * record_bytes);
   const Seed seed = random.NewSeed();
-  PermutedTimes times;
+  SinglePassTimes times;
   times.draw = TypicalNanoseconds([&] { (void)PermutationsOf(shape, seed); }) /
                static_cast<double>(shape.places());
   Bytes parities(shape.parity_bytes());
   const ParityMaker maker(shape, seed);
   times.hint_row =
       TypicalNanoseconds([&] { maker.Make(table, 0, parities); }) / static_cast<double>(shape.rows);
-  PermutedTable client(shape, PermutationsOf(shape, seed));
+  SinglePassTable client(shape, PermutationsOf(shape, seed));
   client.AddParities(parities);
   Bytes online(shape.query_bytes()), offline(shape.query_bytes()), record(record_bytes);
   Bytes answer(shape.answer_bytes()), other(shape.answer_bytes());
@@ -153,7 +153,7 @@ constexpr Amount kUnits[] = {
 class TheFamily final : public Family {
  public:
   std::span<const Engine* const> engines() const override {
-    static const Engine* const engines[] = {&Piano(), &TreePir(), &PermutedPir()};
+    static const Engine* const engines[] = {&Piano(), &TreePir(), &SinglePass()};
     return engines;
   }
 
@@ -202,8 +202,8 @@ class TheFamily final : public Family {
     units.push_back({"tree_block", CostOf(broad.ask_block)});
     units.push_back({"tree_recover_byte", CostOf(broad.recover / kWideRecord)});
 
-    const PermutedTimes few = PermutedNs(bytes, kNarrowRecord, random),
-                        many = PermutedNs(bytes, kWideRecord, random);
+    const SinglePassTimes few = SinglePassNs(bytes, kNarrowRecord, random),
+                          many = SinglePassNs(bytes, kWideRecord, random);
     split("permuted_row", "permuted_row_byte", few.row, many.row);
     split("permuted_hint_row", "permuted_hint_row_byte", few.hint_row, many.hint_row);
     units.push_back({"permuted_draw", CostOf(few.draw)});

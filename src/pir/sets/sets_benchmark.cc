@@ -21,7 +21,7 @@
 #include "src/base/stopwatch.h"
 #include "src/base/testing/memory_bandwidth.h"
 #include "src/pir/sets/half_sets.h"
-#include "src/pir/sets/permuted_sets.h"
+#include "src/pir/sets/single_pass_sets.h"
 #include "src/storage/page_buffer.h"
 
 namespace shoal::pir::sets {
@@ -255,15 +255,15 @@ BENCHMARK(BM_HalfSetsAdvance)
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_HalfSetsAnswer)->Apply(Shapes)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
-PermutedShape PermutedOf(const benchmark::State& state) {
-  return PermutedShapeFor(uint64_t{1} << state.range(0), static_cast<uint32_t>(state.range(1)),
-                          static_cast<uint32_t>(state.range(2)))
+SinglePassShape SinglePassOf(const benchmark::State& state) {
+  return SinglePassShapeFor(uint64_t{1} << state.range(0), static_cast<uint32_t>(state.range(1)),
+                            static_cast<uint32_t>(state.range(2)))
       .value();
 }
 
 // The offline server's work for one client: permutations and parities.
-void BM_PermutedHint(benchmark::State& state) {
-  const PermutedShape shape = PermutedOf(state);
+void BM_SinglePassHint(benchmark::State& state) {
+  const SinglePassShape shape = SinglePassOf(state);
   const BytesView table = Table(shape.rows * shape.record_bytes);
   SystemRandom random;
   Bytes parities(shape.parity_bytes());
@@ -287,12 +287,12 @@ void BM_PermutedHint(benchmark::State& state) {
 }
 
 // Queries, client and one server. Every answer is about other rows: they are not in the caches.
-void BM_PermutedQuery(benchmark::State& state) {
-  const PermutedShape shape = PermutedOf(state);
+void BM_SinglePassQuery(benchmark::State& state) {
+  const SinglePassShape shape = SinglePassOf(state);
   const BytesView table = Table(shape.rows * shape.record_bytes);
   SystemRandom random;
   const Seed seed = random.NewSeed();
-  PermutedTable client(shape, PermutationsOf(shape, seed));
+  SinglePassTable client(shape, PermutationsOf(shape, seed));
   Bytes parities(shape.parity_bytes());
   ParityMaker(shape, seed).Make(table, 0, parities);
   client.AddParities(parities);
@@ -322,11 +322,11 @@ void BM_PermutedQuery(benchmark::State& state) {
   state.counters["kB"] = 2e-3 * static_cast<double>(shape.query_bytes() + shape.answer_bytes());
 }
 
-void PermutedShapes(benchmark::internal::Benchmark* benchmark) {
+void SinglePassShapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->Args({20, 1072, 32})->Args({20, 1072, 128})->Args({24, 64, 64});
 }
-BENCHMARK(BM_PermutedHint)->Apply(PermutedShapes)->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_PermutedQuery)->Apply(PermutedShapes)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_SinglePassHint)->Apply(SinglePassShapes)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_SinglePassQuery)->Apply(SinglePassShapes)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace shoal::pir::sets

@@ -70,7 +70,7 @@ class Deployment::TamperedLink final : public Link {
     if (tamper().loses_headers) return absl::UnavailableError("the connection broke");
     return back;
   }
-  absl::Status Offline(const wire::SignedHeader& header, const Mine& mine,
+  absl::Status Offline(const wire::SignedHeader& header, const OwnRun& mine,
                        std::unique_ptr<ByteSource> onions) override {
     SHOAL_RETURN_IF_ERROR(Up());
     SHOAL_RETURN_IF_ERROR(Change(tamper().onions, onions));
@@ -83,7 +83,7 @@ class Deployment::TamperedLink final : public Link {
     const absl::Status broken = Check(breaks, Break::kAfter);
     return broken.ok() ? done : broken;
   }
-  absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id, const Mine& mine,
+  absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id, const OwnRun& mine,
                                                        QueriesOut out) override {
     SHOAL_RETURN_IF_ERROR(Up());
     Bytes queries = std::get<Bytes>(std::move(out));

@@ -32,7 +32,7 @@
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
 #include "src/server/offline.h"
-#include "src/server/practice_round.h"
+#include "src/server/synthetic_round.h"
 #include "src/storage/spool.h"
 
 namespace shoal::server {
@@ -60,7 +60,7 @@ struct Practice {
 
   testing::TestRandom random;
   ThreadPool pool{2};
-  const PracticeRound round;
+  const SyntheticRound round;
   const Bytes list;
 };
 
