@@ -129,11 +129,13 @@ void TellQueryBuckets(const wire::Manifest& manifest, const table::UnsignedTable
       before->manifest().query_buckets() == manifest.query_buckets()) {
     return;
   }
-  io.err
-      << "warning: the previous epoch has " << before->manifest().query_buckets()
-      << " query buckets, and this one " << manifest.query_buckets()
-      << ": who saw a key asked in a bucket of each knows nearly its row, unless one number is a "
-         "multiple of the other\n";
+  io.err << "warning: the previous epoch has " << before->manifest().query_buckets()
+         << " query buckets, and this one "
+         << (manifest.query_buckets() == 0
+                 ? std::string("none: its rounds show rows, and not only buckets\n")
+                 : absl::StrCat(manifest.query_buckets(),
+                                ": who saw a key asked in a bucket of each knows nearly its row, "
+                                "unless one number is a multiple of the other\n"));
 }
 
 // Tells whether keys kept their rows, which decides what clients of a single-server engine fetch.
