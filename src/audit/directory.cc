@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <system_error>
@@ -137,8 +138,9 @@ constexpr absl::string_view kNameStarts =
 // Whether a line is a requirement of pip's with a version, and nothing else.
 bool IsPinned(absl::string_view line) {
   line = absl::StripAsciiWhitespace(line);
+  if (line.find_first_of(kNameStarts) != 0) return false;
   size_t end = line.find_first_not_of(absl::StrCat(kNameStarts, "._-"));
-  if (end == 0 || end == absl::string_view::npos) return false;
+  if (end == absl::string_view::npos) return false;
   line = absl::StripLeadingAsciiWhitespace(line.substr(end));
   if (absl::StartsWith(line, "[")) {
     end = line.find(']');
@@ -168,7 +170,11 @@ struct Held {
 Held HeldIn(const fs::path& path) {
   const std::string name = path.filename().string();
   if (IsCodeOrMedia(name)) return {};
-  const std::string text = Peek(path.string());
+  const std::optional<std::string> peeked = Peek(path.string());
+  if (!peeked.has_value()) {
+    return {.unread = "cannot be looked into: it cannot be read, or has more than 64 MiB of JSON"};
+  }
+  const std::string& text = *peeked;
   if (text.empty()) return {};
   const auto has = [&](absl::string_view mark) { return absl::StrContains(text, mark); };
   const auto has_line = [&](absl::string_view beginning) { return HasLine(text, beginning); };
@@ -182,16 +188,34 @@ Held HeldIn(const fs::path& path) {
   if ((name == "METADATA" || name == "PKG-INFO") && has_line("Name:") && has_line("Version:"))
     return {.is_read = true};
   // SBOMs in XML, RDF and YAML, reports of scanners, lock files.
-  static constexpr absl::string_view kUnread[] = {
-      "cyclonedx.org/schema/bom", "spdx.org/rdf",           "<SoftwareIdentity", "\"ArtifactName\"",
-      "\"pip_version\"",          "\"version_normalized\"", "yarn lockfile v",   "/go.mod h1:"};
-  static constexpr absl::string_view kLines[] = {"spdxVersion:", "bomFormat:", "lockfileVersion:"};
-  // The databases of dpkg and opkg, of apk and of pacman, entry by entry.
+  static constexpr absl::string_view kUnread[] = {"cyclonedx.org/schema/bom",
+                                                  "spdx.org/rdf",
+                                                  "<SoftwareIdentity",
+                                                  "maven.apache.org/POM",
+                                                  "\"pip_version\"",
+                                                  "\"version_normalized\"",
+                                                  "\"content-hash\"",
+                                                  "\"contentHash\"",
+                                                  "\"pipfile-spec\"",
+                                                  "yarn lockfile v",
+                                                  " h1:",
+                                                  "for dependency locking",
+                                                  "may be used to create an environment"};
+  static constexpr absl::string_view kLines[] = {
+      "spdxVersion:", "bomFormat:", "lockfileVersion:", "__metadata:", "@EXPLICIT"};
+  // Lock files in TOML, Bundler's, conda's environments, Trivy's reports, and the databases of dpkg
+  // and opkg, of apk and of pacman.
   static constexpr std::pair<absl::string_view, absl::string_view> kEntries[] = {
-      {"Package:", "Version:"}, {"P:", "V:"}, {"%NAME%", "%VERSION%"}};
+      {"[[package]]", "version"},     {"GEM", "DEPENDENCIES"},
+      {"channels:", "dependencies:"}, {"\"ArtifactName\"", "\"SchemaVersion\""},
+      {"Package:", "Version:"},       {"P:", "V:"},
+      {"%NAME%", "%VERSION%"}};
   if (std::ranges::any_of(kUnread, has) || std::ranges::any_of(kLines, has_line) ||
       std::ranges::any_of(kEntries, [&](const auto& entry) {
-        return has_line(entry.first) && has_line(entry.second);
+        // Those in JSON may stand in one line.
+        return absl::StartsWith(entry.first, "\"")
+                   ? has(entry.first) && has(entry.second)
+                   : has_line(entry.first) && has_line(entry.second);
       })) {
     return {.unread = kNotRead};
   }
@@ -261,7 +285,7 @@ bool IsForeignName(const fs::path& path) {
       ".lock", ".lockb", ".lockfile", ".deps.json", ".spdx.yaml", ".spdx.yml",
       // Archives of packages.
       ".whl", ".jar", ".war", ".ear", ".aar", ".nupkg", ".gem", ".crate", ".pex", ".pyz", ".conda",
-      ".deb", ".rpm", ".apk"};
+      ".deb", ".rpm", ".apk", ".pom"};
   static constexpr absl::string_view kBillEnds[] = {".xml", ".rdf",  ".txt",   ".tag",   ".csv",
                                                     ".gz",  ".zst",  ".xz",    ".bz2",   ".zip",
                                                     ".yml", ".yaml", ".jsonl", ".jsonld"};
@@ -271,9 +295,13 @@ bool IsForeignName(const fs::path& path) {
       "/rpm/Packages",          "/vendor/modules.txt", "/composer/installed.json",
       "/composer/installed.php"};
   const std::string whole = path.string(), name = path.filename().string();
-  if (std::ranges::find(kNames, name) != std::end(kNames)) return true;
+  // Some file systems make no difference between small and capital letters.
+  const auto is_name = [&](absl::string_view known) { return absl::EqualsIgnoreCase(name, known); };
+  if (std::ranges::any_of(kNames, is_name)) return true;
   if (absl::StartsWith(name, ".") || IsKnownName(whole)) return false;
-  const auto ends_with = [&](absl::string_view end) { return absl::EndsWith(whole, end); };
+  const auto ends_with = [&](absl::string_view end) {
+    return absl::EndsWithIgnoreCase(whole, end);
+  };
   return (IsBillName(name) && std::ranges::any_of(kBillEnds, ends_with)) ||
          SaysRequirements(path) || IsPackedPackage(name) ||
          (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
@@ -290,10 +318,8 @@ bool IsOfVersionControl(absl::string_view name) {
 absl::string_view WhyNotRead(const fs::path& directory) {
   const std::string name = directory.filename().string();
   if (name == "bower_components" || name == "jspm_packages") return kInstalled;
-  if (name == "conda-meta" || name == "status.d")
-    return kNotRead;  // the latter is dpkg's in images
-                      // without a shell
-  // pacman's and Portage's.
+  // The second is dpkg's in images without a shell, the others are pacman's and Portage's.
+  if (name == "conda-meta" || name == "status.d") return kNotRead;
   const std::string parent = directory.parent_path().filename().string();
   if ((name == "local" && parent == "pacman") || (name == "pkg" && parent == "db")) return kNotRead;
   return "";

@@ -1447,6 +1447,12 @@ TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
       {"deps.txt", "# ours\ndjango==3.1.8\n"},
       {"pinned", "  requests[security] >= 2.0, <3 ; python_version < '4'\n"},
       {"tox.ini", "[testenv]\ndeps =\n  pytest\n"},
+      {"poetry.lock.bak", "[[package]]\nname = 'a'\nversion = '1'\n"},
+      {"gems.old", "GEM\n  remote: https://rubygems.org/\n\nDEPENDENCIES\n  rails\n"},
+      {"conda.yaml", "channels:\n- x\ndependencies:\n- y\n"},
+      {"Pipfile.lock~", R"({"_meta":{"pipfile-spec":6}})"},
+      {"trivy.out", R"({"SchemaVersion":2,"ArtifactName":"image"})"},
+      {"sums", "a v1.0.0 h1:x\n"},
       {"hash.list", "a==1 --hash=sha256:00\n"}};
   for (const auto& [name, content] : unread) {
     Write(name, content);
@@ -1455,15 +1461,24 @@ TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
     EXPECT_TRUE(absl::StartsWith(lines[1], absl::StrCat("! ", name, ": "))) << lines[1];
     fs::remove(directory_ / name);
   }
-  for (const char* name :
-       {"requirements", "dev-requirements.pip", "requirements.yml", "reqs/prod.txt",
-        "requirements/prod", "package.json5", "package.yaml", "pixi.toml",
-        "vendor/composer/installed.json", "usr/lib/opkg/status", "var/lib/pacman/local/desc",
-        ".pnp.cjs", "lodash-4.17.20.tgz", "django-3.1.zip", "cache/v1.2.0.zip"}) {
+  for (const char* name : {"requirements", "dev-requirements.pip", "requirements.yml",
+                           "reqs/prod.txt", "requirements/prod", "package.json5", "package.yaml",
+                           "pixi.toml", "vendor/composer/installed.json", "usr/lib/opkg/status",
+                           "var/lib/pacman/local/desc", ".pnp.cjs", "YARN.LOCK", "app.pom",
+                           "lodash-4.17.20.tgz", "django-3.1.zip", "cache/v1.2.0.zip"}) {
     Write(name, "x");
     EXPECT_EQ(Read(Depth::kAll).size(), 2u) << name;
     fs::remove_all(directory_ / *fs::path(name).begin());
   }
+}
+
+TEST_F(DirectoryTest, WhatCannotBeLookedIntoIsSaid) {
+  Write("requirements.txt", "b==1\n");
+  Write("large.data", "{");
+  fs::resize_file(directory_ / "large.data", (uintmax_t{1} << 26) + 1);
+  const std::string why =
+      ": cannot be looked into: it cannot be read, or has more than 64 MiB of JSON";
+  EXPECT_EQ(Read(), (Lines{"PyPI b 1", absl::StrCat("! large.data", why)}));
 }
 
 // What is none of that must not be taken for it.

@@ -361,7 +361,8 @@ TEST(NeverCleanTest, Directories) {
     const std::string content = content_of(random.Below(9), name);
     fs::create_directories((project / file).parent_path());
     std::ofstream(project / "requirements.txt") << "other==1\n";
-    std::ofstream(project / file) << std::string(random.Below(3), '\n') << content;
+    static constexpr absl::string_view kBefore[] = {"", "\n", "\n\n ", "\xef\xbb\xbf"};
+    std::ofstream(project / file) << kBefore[random.Below(std::size(kBefore))] << content;
     for (const Depth depth : {Depth::kOne, Depth::kAll}) {
       Inventory inventory;
       SHOAL_ASSERT_OK(ReadInventory(project.string(), {}, inventory, depth));

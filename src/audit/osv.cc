@@ -306,11 +306,11 @@ bool HasAffected(absl::string_view text) {
 // text, or with the name of a record's member.
 bool MayHoldRecords(const std::string& path) {
   if (IsCodeOrMedia(path)) return false;
-  const std::string text = Peek(path);
-  return HasAffected(text) || std::ranges::any_of(text, [](char c) {
-           return absl::ascii_iscntrl(static_cast<unsigned char>(c)) &&
-                  !absl::ascii_isspace(static_cast<unsigned char>(c));
-         });
+  const std::optional<std::string> text = Peek(path);
+  return !text.has_value() || HasAffected(*text) || std::ranges::any_of(*text, [](char c) {
+    return absl::ascii_iscntrl(static_cast<unsigned char>(c)) &&
+           !absl::ascii_isspace(static_cast<unsigned char>(c));
+  });
 }
 
 // The id of a record in YAML: that of its first level. Empty for several records in a file, or one

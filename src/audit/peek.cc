@@ -30,17 +30,19 @@ std::string ReadPart(std::ifstream& file, uintmax_t at, uintmax_t bytes) {
   return part;
 }
 
-bool IsObject(absl::string_view text) {
+// Without bytes of zero and the mark of an encoding.
+std::string Letters(std::string text) {
+  std::erase(text, '\0');
   for (const absl::string_view mark : {"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"}) {
-    absl::ConsumePrefix(&text, mark);
+    if (absl::StartsWith(text, mark)) text.erase(0, mark.size());
   }
-  const size_t at = text.find_first_not_of(absl::string_view("\0 \t\r\n", 5));
-  return at != absl::string_view::npos && text[at] == '{';
+  return text;
 }
 
 }  // namespace
 
 bool IsCodeOrMedia(absl::string_view name) {
+  if (absl::EndsWith(name, ".DS_Store") || absl::EndsWith(name, "Thumbs.db")) return true;
   static constexpr absl::string_view kEnds[] = {
       // Code, and what tests and builds make of it.
       ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".m", ".mm", ".s", ".asm", ".rs",
@@ -52,7 +54,7 @@ bool IsCodeOrMedia(absl::string_view name) {
       ".bzl", ".bazel", ".cmake", ".mk", ".m4", ".po", ".mo", ".o", ".a", ".so", ".dll", ".exe",
       ".wasm", ".class", ".node", ".rlib", ".rmeta",
       // Documentation.
-      ".md", ".markdown", ".rst", ".adoc", ".tex", ".pdf",
+      ".md", ".markdown", ".rst", ".adoc", ".tex", ".pod", ".pdf",
       // Images, sounds and letters.
       ".png", ".jpg", ".jpeg", ".gif", ".svg", ".ico", ".webp", ".bmp", ".ttf", ".otf", ".woff",
       ".woff2", ".eot", ".mp3", ".mp4", ".wav", ".ogg", ".webm"};
@@ -62,20 +64,22 @@ bool IsCodeOrMedia(absl::string_view name) {
   return std::ranges::find(kEnds, end) != std::end(kEnds);
 }
 
-std::string Peek(const std::string& path) {
+std::optional<std::string> Peek(const std::string& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error) || error) return "";
   const uintmax_t size = fs::file_size(path, error);
-  if (error) return "";
   std::ifstream file(path, std::ios::binary);
-  std::string text = ReadPart(file, 0, std::min(size, kEndBytes));
-  if (size > kEndBytes) {
-    const bool is_whole = IsObject(text) && size <= kWholeBytes;
-    const uintmax_t more = is_whole ? size - kEndBytes : std::min(size - kEndBytes, kEndBytes);
-    text += ReadPart(file, size - more, more);
-  }
-  std::erase(text, '\0');
-  return text;
+  if (error || !file) return std::nullopt;
+  const std::string begin = ReadPart(file, 0, std::min(size, kEndBytes));
+  if (begin.size() < std::min(size, kEndBytes)) return std::nullopt;
+  std::string text = Letters(begin);
+  if (size <= kEndBytes) return text;
+  const bool is_object = absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
+  if (is_object && size > kWholeBytes) return std::nullopt;
+  const uintmax_t more = is_object ? size - kEndBytes : std::min(size - kEndBytes, kEndBytes);
+  std::string end = ReadPart(file, size - more, more);
+  std::erase(end, '\0');
+  return text + end;
 }
 
 bool HasLine(absl::string_view text, absl::string_view beginning) {

@@ -2,6 +2,7 @@
 #ifndef SHOAL_SRC_AUDIT_PEEK_H_
 #define SHOAL_SRC_AUDIT_PEEK_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -13,9 +14,10 @@ namespace shoal::audit {
 bool IsCodeOrMedia(absl::string_view name);
 
 // What a regular file of another kind begins and ends with; of an object in JSON, whose marks may
-// stand anywhere, all of it up to 64 MiB. Bytes of zero are left out, so that UTF-16 reads as
-// ASCII. Empty for what is no regular file or cannot be read.
-std::string Peek(const std::string& path);
+// stand anywhere, all of it. Bytes of zero and what says the encoding are left out, so that UTF-16
+// reads as ASCII. Empty for what is no regular file. Nothing for one that cannot be read, or an
+// object of more than 64 MiB.
+std::optional<std::string> Peek(const std::string& path);
 
 // Whether a text has a line that begins so, behind blanks.
 bool HasLine(absl::string_view text, absl::string_view beginning);

@@ -90,7 +90,7 @@ void Site::TakeMetadata(const std::string& name, bool is_directory) {
   const std::string directory = absl::StrCat(directory_, "/", name, "/");
   const auto own = [&](absl::string_view path) {
     absl::ConsumePrefix(&path, "\"");
-    owned_.insert(StemOf(path.substr(0, path.find_first_of("/,"))));
+    owned_.insert(StemOf(path.substr(0, path.find_first_of("/\\,"))));
   };
   owned_.insert(absl::StrReplaceAll(
       absl::AsciiStrToLower(name.substr(0, std::min(name.find('-'), name.find('.')))),

@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ReadAll(Read read, const std::string& name) {
   const KeyLines::Take take = [](absl::string_view) { return absl::OkStatus(); };
   KeyLines cutter(name, take);
   std::string text;
-  SHOAL_RETURN_IF_ERROR(ForEachPiece(read, [&](absl::string_view piece) -> absl::Status {
+  const auto hold = [&](absl::string_view piece) -> absl::Status {
     SHOAL_RETURN_IF_ERROR(cutter.Feed(piece));
     if (text.size() + piece.size() > kMaxHeldBytes) {
       return absl::ResourceExhaustedError(
@@ -66,7 +66,8 @@ absl::StatusOr<std::string> ReadAll(Read read, const std::string& name) {
     }
     absl::StrAppend(&text, piece);
     return absl::OkStatus();
-  }));
+  };
+  SHOAL_RETURN_IF_ERROR(ForEachPiece(read, hold));
   return text;
 }
 
