@@ -63,13 +63,26 @@ absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
   static constexpr absl::string_view kWithout[] = {"setup.py",
                                                    "setup.cfg",
                                                    "tox.ini",
+                                                   "hatch.toml",
+                                                   "buildout.cfg",
+                                                   "jsr.json",
+                                                   "import_map.json",
+                                                   "Manifest.toml",
+                                                   "Project.toml",
+                                                   "elm.json",
+                                                   "shard.yml",
+                                                   "dub.json",
+                                                   "dub.sdl",
+                                                   "Brewfile",
+                                                   "Puppetfile",
+                                                   "Berksfile",
+                                                   "Chart.yaml",
                                                    "pixi.toml",
                                                    "go.mod",
                                                    "go.work",
                                                    "pom.xml",
                                                    "ivy.xml",
                                                    "build.sbt",
-                                                   "libs.versions.toml",
                                                    "packages.config",
                                                    "Directory.Packages.props",
                                                    "paket.dependencies",
@@ -89,9 +102,9 @@ absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
                                                    "pubspec.yaml",
                                                    "stack.yaml",
                                                    "cpanfile"};
-  static constexpr absl::string_view kEnds[] = {".gradle", ".gradle.kts", ".csproj",  ".fsproj",
-                                                ".vbproj", ".vcxproj",    ".nuspec",  ".gemspec",
-                                                ".cabal",  ".opam",       ".rockspec"};
+  static constexpr absl::string_view kEnds[] = {
+      ".gradle",  ".gradle.kts", ".csproj", ".fsproj",   ".vbproj", ".vcxproj", ".nuspec",
+      ".gemspec", ".cabal",      ".opam",   ".rockspec", ".nimble", ".wrap",    ".versions.toml"};
   if (name == "package.json5" || name == "package.yaml") name = kNpm;  // pnpm's other notations
   if (const auto* const of = std::ranges::find(kWithLock, name); of != std::end(kWithLock)) {
     kind = *of;
@@ -188,19 +201,14 @@ Held HeldIn(const fs::path& path) {
   if ((name == "METADATA" || name == "PKG-INFO") && has_line("Name:") && has_line("Version:"))
     return {.is_read = true};
   // SBOMs in XML, RDF and YAML, reports of scanners, lock files.
-  static constexpr absl::string_view kUnread[] = {"cyclonedx.org/schema/bom",
-                                                  "spdx.org/rdf",
-                                                  "<SoftwareIdentity",
-                                                  "maven.apache.org/POM",
-                                                  "\"pip_version\"",
-                                                  "\"version_normalized\"",
-                                                  "\"content-hash\"",
-                                                  "\"contentHash\"",
-                                                  "\"pipfile-spec\"",
-                                                  "yarn lockfile v",
-                                                  " h1:",
-                                                  "for dependency locking",
-                                                  "may be used to create an environment"};
+  static constexpr absl::string_view kUnread[] = {
+      "cyclonedx.org/schema/bom", "spdx.org/rdf",
+      "<SoftwareIdentity",        "maven.apache.org/POM",
+      "<PackageReference",        "\"pip_version\"",
+      "\"version_normalized\"",   "\"content-hash\"",
+      "\"contentHash\"",          "\"pipfile-spec\"",
+      "yarn lockfile v",          " h1:",
+      "for dependency locking",   "may be used to create an environment"};
   static constexpr absl::string_view kLines[] = {
       "spdxVersion:", "bomFormat:", "lockfileVersion:", "__metadata:", "@EXPLICIT"};
   // Lock files in TOML, Bundler's, conda's environments, Trivy's reports, and the databases of dpkg

@@ -1453,6 +1453,9 @@ TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
       {"Pipfile.lock~", R"({"_meta":{"pipfile-spec":6}})"},
       {"trivy.out", R"({"SchemaVersion":2,"ArtifactName":"image"})"},
       {"sums", "a v1.0.0 h1:x\n"},
+      {"all.props", "<Project><PackageReference Include=\"a\" Version=\"1\"/></Project>"},
+      {"Brewfile", "brew 'openssl'\n"},
+      {"deps.versions.toml", "x"},
       {"hash.list", "a==1 --hash=sha256:00\n"}};
   for (const auto& [name, content] : unread) {
     Write(name, content);
@@ -1507,11 +1510,12 @@ TEST_F(DirectoryTest, AnEnvironmentIsMoreThanItsMetadata) {
   Write(site + "e_mod/setup.py", "x");
   Write(site + "_e.cpython-311-x86_64-linux-gnu.so", "x");
   Write(site + "__pycache__/x.pyc", "x");
-  Write(site + "_virtualenv.pth", "import _virtualenv\n");
+  Write(site + "_virtualenv.pth", " import _virtualenv\r\n./d.egg\n");
+  Write(site + "d.egg/EGG-INFO/PKG-INFO", "Name: d\nVersion: 1\n");
   Write(site + "n-nspkg.pth",
         "import sys, types, os;p = os.path.join(sys._getframe(1).f_locals['sitedir'], *('n',))\n");
   Write("pyvenv.cfg", "include-system-site-packages = false\n");
-  const Lines clean = {"PyPI a 1", "PyPI e 1"};
+  const Lines clean = {"PyPI a 1", "PyPI d 1", "PyPI e 1"};
   EXPECT_EQ(Read(), clean);
   EXPECT_EQ(Read(Depth::kAll), clean);
   // Given itself, it is the same.
@@ -1525,16 +1529,18 @@ TEST_F(DirectoryTest, AnEnvironmentIsMoreThanItsMetadata) {
   Write(site + "six.py", "");
   Write(site + "p.pth", "# of ours\n/opt/lib\n");
   Write(site + "q.pth", "import q; q.add()\n");
+  ASSERT_EQ(::mkfifo((directory_ / site / "r.pth").c_str(), 0600), 0);
   const std::string elsewhere =
       "adds directories elsewhere, or runs code that may: give those, too";
   EXPECT_EQ(Read(),
-            (Lines{"PyPI a 1", "PyPI e 1",
+            (Lines{"PyPI a 1", "PyPI d 1", "PyPI e 1",
                    "! pyvenv.cfg: takes packages from those of the system, which are not read here",
                    absl::StrCat("! ", site.substr(0, site.size() - 1),
                                 ": has 2 modules of which no package here says that it has it: "
                                 "django, six.py"),
                    absl::StrCat("! ", site, "p.pth: ", elsewhere),
-                   absl::StrCat("! ", site, "q.pth: ", elsewhere)}));
+                   absl::StrCat("! ", site, "q.pth: ", elsewhere),
+                   absl::StrCat("! ", site, "r.pth: ", elsewhere)}));
 }
 
 // A link may lead to where no audit looks, also below the directory that was given.

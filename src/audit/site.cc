@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -26,13 +27,15 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxListBytes = size_t{1} << 26;
 constexpr size_t kMaxNamed = 3;
 
-// The lines of a regular file. Nothing if it cannot be read.
-std::vector<std::string> LinesOf(const std::string& path) {
+// The lines of a file. Nothing if it is no regular one or cannot be read.
+std::optional<std::vector<std::string>> LinesOf(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return {};
+  if (!fs::is_regular_file(path, error)) return std::nullopt;
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxListBytes);
-  if (!text.ok()) return {};
-  return absl::StrSplit(*text, absl::ByAnyChar("\r\n"), absl::SkipWhitespace());
+  if (!text.ok()) return std::nullopt;
+  std::vector<std::string> lines =
+      absl::StrSplit(*text, absl::ByAnyChar("\r\n"), absl::SkipWhitespace());
+  return lines;
 }
 
 // What a module is imported by: "a" for a/, a.py and a.cpython-311-x86_64-linux-gnu.so.
@@ -46,6 +49,12 @@ bool IsHarmless(absl::string_view line) {
       "'local'; enabled and __import__('_distutils_hack').add_shim();",
       "import os; var = 'SETUPTOOLS_USE_DISTUTILS'; enabled = os.environ.get(var, 'stdlib') == "
       "'local'; enabled and __import__('_distutils_hack').add_shim();"};
+  line = absl::StripAsciiWhitespace(line);
+  // An egg that lies here is read.
+  if (absl::StartsWith(line, "./") && absl::EndsWith(line, ".egg") &&
+      line.find('/', 2) == absl::string_view::npos) {
+    return true;
+  }
   // By the last setuptools makes a namespace of what lies here.
   return absl::StartsWith(line, "#") || std::ranges::find(kKnown, line) != std::end(kKnown) ||
          (absl::StartsWith(line, "import sys, types, os;") &&
@@ -61,15 +70,8 @@ void Site::Take(const std::string& name, bool is_directory) {
     return;
   }
   if (absl::EndsWith(name, ".pth")) {
-    for (const std::string& line : LinesOf(absl::StrCat(directory_, "/", name))) {
-      const absl::string_view path = absl::StripAsciiWhitespace(line);
-      // An egg that lies here is read.
-      const bool is_here = absl::StartsWith(path, "./") && absl::EndsWith(path, ".egg") &&
-                           path.find('/', 2) == absl::string_view::npos;
-      if (is_here || IsHarmless(path)) continue;
-      paths_.push_back(name);
-      break;
-    }
+    const auto lines = LinesOf(absl::StrCat(directory_, "/", name));
+    if (!lines.has_value() || !std::ranges::all_of(*lines, IsHarmless)) paths_.push_back(name);
     return;
   }
   static constexpr absl::string_view kNoModules[] = {"__pycache__", "bin", "_virtualenv.py"};
@@ -90,16 +92,18 @@ void Site::TakeMetadata(const std::string& name, bool is_directory) {
   const std::string directory = absl::StrCat(directory_, "/", name, "/");
   const auto own = [&](absl::string_view path) {
     absl::ConsumePrefix(&path, "\"");
-    owned_.insert(StemOf(path.substr(0, path.find_first_of("/\\,"))));
+    const std::string stem = StemOf(path.substr(0, path.find_first_of("/\\,")));
+    if (!stem.empty()) owned_.insert(stem);
   };
   owned_.insert(absl::StrReplaceAll(
       absl::AsciiStrToLower(name.substr(0, std::min(name.find('-'), name.find('.')))),
       {{"-", "_"}}));
   if (!is_directory) return;
-  for (const std::string& line : LinesOf(directory + "RECORD")) own(line);
-  for (const std::string& line : LinesOf(directory + "top_level.txt")) own(line);
-  for (absl::string_view line : LinesOf(directory + "installed-files.txt")) {
-    if (absl::ConsumePrefix(&line, "../")) own(line);
+  for (const char* list : {"RECORD", "top_level.txt", "installed-files.txt"}) {
+    for (absl::string_view line : LinesOf(directory + list).value_or(std::vector<std::string>())) {
+      absl::ConsumePrefix(&line, "../");
+      own(line);
+    }
   }
 }
 
@@ -125,7 +129,9 @@ std::vector<Unread> Site::NotRead() const {
 }
 
 bool SharesTheSystems(const std::string& pyvenv_cfg) {
-  for (const std::string& line : LinesOf(pyvenv_cfg)) {
+  const auto lines = LinesOf(pyvenv_cfg);
+  if (!lines.has_value()) return true;
+  for (const std::string& line : *lines) {
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(line, absl::MaxSplits('=', 1));
     if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(field.first),
