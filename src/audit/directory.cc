@@ -183,6 +183,10 @@ struct Held {
 Held HeldIn(const fs::path& path) {
   const std::string name = path.filename().string();
   if (IsCodeOrMedia(name)) return {};
+  if (name == "pyvenv.cfg") {
+    if (!SharesTheSystems(path.string())) return {};
+    return {.unread = "takes packages from those of the system, which are not read here"};
+  }
   const std::optional<std::string> peeked = Peek(path.string());
   if (!peeked.has_value()) {
     return {.unread = "cannot be looked into: it cannot be read, or has more than 64 MiB of JSON"};
@@ -344,6 +348,17 @@ struct Listing {
   size_t size() const { return known.size() + unread.size(); }
 };
 
+// Adds the sources of requirements that nothing was made of.
+void AddSources(const std::vector<std::string>& sources, Listing& listing) {
+  for (const std::string& path : sources) {
+    const std::string made = fs::path(path).replace_extension(".txt").string();
+    if (std::ranges::find(listing.known, made) == listing.known.end()) {
+      listing.unread.push_back(
+          {path, "says what the project needs, and no requirements file beside it says more"});
+    }
+  }
+}
+
 class DirectoryReader {
  public:
   DirectoryReader(const std::string& root, const Distribution& distribution, Inventory& inventory)
@@ -418,10 +433,6 @@ class DirectoryReader {
         sources.push_back(path);
       } else if (IsForeignName(place / name) && !is_empty) {
         unread(path, kNotRead);  // an empty one is the lock of a process
-      } else if (name == "pyvenv.cfg") {
-        if (SharesTheSystems(path)) {
-          unread(path, "takes packages from those of the system, which are not read here");
-        }
       } else if (const Held held = HeldIn(place / name); held.is_read) {
         listing.known.push_back(path);
       } else if (!held.unread.empty()) {
@@ -429,12 +440,7 @@ class DirectoryReader {
       }
     }
     std::ranges::move(site.NotRead(), std::back_inserter(listing.unread));
-    for (const std::string& path : sources) {
-      const std::string made = fs::path(path).replace_extension(".txt").string();
-      if (std::ranges::find(listing.known, made) == listing.known.end()) {
-        unread(path, "says what the project needs, and no requirements file beside it says more");
-      }
-    }
+    AddSources(sources, listing);
     for (const std::string& path : modules) {
       if (!kinds.contains(kNpm)) unread(path, kInstalled);
     }
