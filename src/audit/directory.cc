@@ -215,12 +215,16 @@ Held HeldIn(const fs::path& path) {
       "for dependency locking",   "may be used to create an environment"};
   static constexpr absl::string_view kLines[] = {
       "spdxVersion:", "bomFormat:", "lockfileVersion:", "__metadata:", "@EXPLICIT"};
-  // Lock files in TOML, Bundler's, conda's environments, Trivy's reports, and the databases of dpkg
-  // and opkg, of apk and of pacman.
+  // Lock files in TOML, Bundler's, conda's environments, reports of Trivy and npm ls, and the
+  // databases of dpkg and opkg, of apk and of pacman.
   static constexpr std::pair<absl::string_view, absl::string_view> kEntries[] = {
-      {"[[package]]", "version"},     {"GEM", "DEPENDENCIES"},
-      {"channels:", "dependencies:"}, {"\"ArtifactName\"", "\"SchemaVersion\""},
-      {"Package:", "Version:"},       {"P:", "V:"},
+      {"[[package]]", "version"},
+      {"GEM", "DEPENDENCIES"},
+      {"channels:", "dependencies:"},
+      {"\"ArtifactName\"", "\"SchemaVersion\""},
+      {"\"resolved\"", "\"dependencies\""},
+      {"Package:", "Version:"},
+      {"P:", "V:"},
       {"%NAME%", "%VERSION%"}};
   if (std::ranges::any_of(kUnread, has) || std::ranges::any_of(kLines, has_line) ||
       std::ranges::any_of(kEntries, [&](const auto& entry) {
@@ -298,9 +302,6 @@ bool IsForeignName(const fs::path& path) {
       // Archives of packages.
       ".whl", ".jar", ".war", ".ear", ".aar", ".nupkg", ".gem", ".crate", ".pex", ".pyz", ".conda",
       ".deb", ".rpm", ".apk", ".pom"};
-  static constexpr absl::string_view kBillEnds[] = {".xml", ".rdf",  ".txt",   ".tag",   ".csv",
-                                                    ".gz",  ".zst",  ".xz",    ".bz2",   ".zip",
-                                                    ".yml", ".yaml", ".jsonl", ".jsonld"};
   // Under names that say nothing by themselves.
   static constexpr absl::string_view kPaths[] = {
       "/dpkg/status",           "/opkg/status",        "/apk/db/installed",
@@ -314,8 +315,8 @@ bool IsForeignName(const fs::path& path) {
   const auto ends_with = [&](absl::string_view end) {
     return absl::EndsWithIgnoreCase(whole, end);
   };
-  return (IsBillName(name) && std::ranges::any_of(kBillEnds, ends_with)) ||
-         SaysRequirements(path) || IsPackedPackage(name) ||
+  return (IsBillName(name) && !IsCodeOrMedia(name)) || SaysRequirements(path) ||
+         IsPackedPackage(name) ||
          (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
          std::ranges::any_of(kEnds, ends_with) || std::ranges::any_of(kPaths, ends_with);
 }

@@ -1455,6 +1455,9 @@ TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
       {"sums", "a v1.0.0 h1:x\n"},
       {"all.props", "<Project><PackageReference Include=\"a\" Version=\"1\"/></Project>"},
       {"Brewfile", "brew 'openssl'\n"},
+      {"sbom", "{}"},
+      {"cyclonedx.out", "x"},
+      {"npm.txt", R"({"dependencies":{"a":{"version":"1.0.0","resolved":"https://x"}}})"},
       {"deps.versions.toml", "x"},
       {"hash.list", "a==1 --hash=sha256:00\n"}};
   for (const auto& [name, content] : unread) {
