@@ -1,9 +1,9 @@
 // What a directory names: files of known names, installed Python packages, and what lies below.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <system_error>
@@ -13,8 +13,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/audit/collector.h"
+#include "src/audit/peek.h"
+#include "src/audit/site.h"
 #include "src/base/status_macros.h"
 #include "src/storage/file.h"
 #include "src/storage/paths.h"
@@ -29,7 +32,6 @@ constexpr absl::string_view kNpm = "package.json", kCargo = "Cargo.toml";
 constexpr absl::string_view kPyproject = "pyproject.toml";
 
 constexpr size_t kMaxToolsBytes = size_t{1} << 20;
-constexpr size_t kPeekBytes = size_t{1} << 16;
 
 constexpr absl::string_view kInstalled = "has installed packages, which are not read here";
 constexpr absl::string_view kNotRead = "is of a format that is not read here";
@@ -60,12 +62,27 @@ absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
                                                     "Gemfile", "gems.rb",  "composer.json"};
   static constexpr absl::string_view kWithout[] = {"setup.py",
                                                    "setup.cfg",
+                                                   "tox.ini",
+                                                   "hatch.toml",
+                                                   "buildout.cfg",
+                                                   "jsr.json",
+                                                   "import_map.json",
+                                                   "Manifest.toml",
+                                                   "Project.toml",
+                                                   "elm.json",
+                                                   "shard.yml",
+                                                   "dub.json",
+                                                   "dub.sdl",
+                                                   "Brewfile",
+                                                   "Puppetfile",
+                                                   "Berksfile",
+                                                   "Chart.yaml",
+                                                   "pixi.toml",
                                                    "go.mod",
                                                    "go.work",
                                                    "pom.xml",
                                                    "ivy.xml",
                                                    "build.sbt",
-                                                   "libs.versions.toml",
                                                    "packages.config",
                                                    "Directory.Packages.props",
                                                    "paket.dependencies",
@@ -85,9 +102,10 @@ absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
                                                    "pubspec.yaml",
                                                    "stack.yaml",
                                                    "cpanfile"};
-  static constexpr absl::string_view kEnds[] = {".gradle", ".gradle.kts", ".csproj",  ".fsproj",
-                                                ".vbproj", ".vcxproj",    ".nuspec",  ".gemspec",
-                                                ".cabal",  ".opam",       ".rockspec"};
+  static constexpr absl::string_view kEnds[] = {
+      ".gradle",  ".gradle.kts", ".csproj", ".fsproj",   ".vbproj", ".vcxproj", ".nuspec",
+      ".gemspec", ".cabal",      ".opam",   ".rockspec", ".nimble", ".wrap",    ".versions.toml"};
+  if (name == "package.json5" || name == "package.yaml") name = kNpm;  // pnpm's other notations
   if (const auto* const of = std::ranges::find(kWithLock, name); of != std::end(kWithLock)) {
     kind = *of;
     return "says what the project needs, and no lock file beside it says more";
@@ -103,7 +121,7 @@ absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
 // Whether a manifest of Python, which also configures tools, certainly says nothing of packages.
 bool IsOfToolsAlone(const fs::path& path) {
   const bool is_toml = path.filename() == "pyproject.toml";
-  if (!is_toml && path.filename() != "setup.cfg") return false;
+  if (!is_toml && path.filename() != "setup.cfg" && path.filename() != "tox.ini") return false;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return false;
   const absl::StatusOr<std::string> content = ReadFile(path.string(), kMaxToolsBytes);
@@ -111,7 +129,7 @@ bool IsOfToolsAlone(const fs::path& path) {
   const std::string text = absl::AsciiStrToLower(*content);
   // A backslash may write any of these.
   static constexpr absl::string_view kToml[] = {"project", "depend", "require", "\\"};
-  static constexpr absl::string_view kConfig[] = {"options", "require", "files"};
+  static constexpr absl::string_view kConfig[] = {"options", "require", "files", "deps"};
   const auto has = [&](absl::string_view word) { return absl::StrContains(text, word); };
   return is_toml ? std::ranges::none_of(kToml, has) : std::ranges::none_of(kConfig, has);
 }
@@ -127,63 +145,197 @@ bool IsRequirementsSource(const fs::path& path) {
          std::ranges::find(kStems, stem) != std::end(kStems);
 }
 
-// Whether a file in JSON is one that is read under another name. Its marks stand at its beginning
-// or, where a writer sorts them, at its end.
-bool IsJsonOfInventory(const fs::path& path) {
-  std::error_code error;
-  if (path.extension() != ".json" || !fs::is_regular_file(path, error) || error) return false;
-  const uintmax_t size = fs::file_size(path, error);
-  if (error) return false;
-  std::ifstream file(path, std::ios::binary);
-  std::string part(kPeekBytes, 0);
-  for (const uintmax_t at : {uintmax_t{0}, size - std::min<uintmax_t>(size, kPeekBytes)}) {
-    file.clear();
-    file.seekg(static_cast<std::streamoff>(at));
-    file.read(part.data(), static_cast<std::streamsize>(part.size()));
-    std::string read(part.data(), static_cast<size_t>(file.gcount()));
-    std::erase(read, '\0');  // UTF-16 has a zero beside every letter
-    for (const absl::string_view mark : {"\"bomFormat\"", "\"spdxVersion\"", "\"lockfileVersion\"",
-                                         "spdx.org/rdf/3", "\"artifactRelationships\""}) {
-      if (absl::StrContains(read, mark)) return true;
+constexpr absl::string_view kNameStarts =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+// Whether a line is a requirement of pip's with a version, and nothing else.
+bool IsPinned(absl::string_view line) {
+  line = absl::StripAsciiWhitespace(line);
+  if (line.find_first_of(kNameStarts) != 0) return false;
+  size_t end = line.find_first_not_of(absl::StrCat(kNameStarts, "._-"));
+  if (end == absl::string_view::npos) return false;
+  line = absl::StripLeadingAsciiWhitespace(line.substr(end));
+  if (absl::StartsWith(line, "[")) {
+    end = line.find(']');
+    if (end == absl::string_view::npos) return false;
+    line = absl::StripLeadingAsciiWhitespace(line.substr(end + 1));
+  }
+  static constexpr absl::string_view kRelations[] = {"===", "==", "~=", "!=", "<=", ">="};
+  if (std::ranges::none_of(kRelations, [&](absl::string_view relation) {
+        return absl::ConsumePrefix(&line, relation);
+      })) {
+    return false;
+  }
+  line = absl::StripLeadingAsciiWhitespace(line);
+  end = line.find_first_not_of(absl::StrCat(kNameStarts, ".*+!-_"));
+  if (line.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(line[0]))) return false;
+  line = end == absl::string_view::npos ? "" : absl::StripLeadingAsciiWhitespace(line.substr(end));
+  return line.empty() || absl::StrContains(",;#\\", line.substr(0, 1)) ||
+         absl::StartsWith(line, "--hash");
+}
+
+// What a file holds whose name says nothing: one that is read, or why what it holds is not. Nothing
+// for another file.
+struct Held {
+  bool is_read = false;
+  absl::string_view unread = "";
+};
+Held HeldIn(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (IsCodeOrMedia(name)) return {};
+  if (name == "pyvenv.cfg") {
+    if (!SharesTheSystems(path.string())) return {};
+    return {.unread = "takes packages from those of the system, which are not read here"};
+  }
+  const std::optional<std::string> peeked = Peek(path.string());
+  if (!peeked.has_value()) {
+    return {.unread = "cannot be looked into: it cannot be read, or has more than 64 MiB of JSON"};
+  }
+  const std::string& text = *peeked;
+  if (text.empty()) return {};
+  const auto has = [&](absl::string_view mark) { return absl::StrContains(text, mark); };
+  const auto has_line = [&](absl::string_view beginning) { return HasLine(text, beginning); };
+  // As they are found by what they hold.
+  static constexpr absl::string_view kRead[] = {
+      "\"bomFormat\"",      "\"spdxVersion\"",           "\"lockfileVersion\"",
+      "spdx.org/rdf/3",     "\"artifactRelationships\"", "@generated by Cargo",
+      "generated by Poetry"};
+  if (std::ranges::any_of(kRead, has) || has_line("SPDXVersion:") || has_line("Metadata-Version:"))
+    return {.is_read = true};
+  if ((name == "METADATA" || name == "PKG-INFO") && has_line("Name:") && has_line("Version:"))
+    return {.is_read = true};
+  // SBOMs in XML, RDF and YAML, reports of scanners, lock files.
+  static constexpr absl::string_view kUnread[] = {
+      "cyclonedx.org/schema/bom", "spdx.org/rdf",
+      "<SoftwareIdentity",        "maven.apache.org/POM",
+      "<PackageReference",        "\"pip_version\"",
+      "\"version_normalized\"",   "\"content-hash\"",
+      "\"contentHash\"",          "\"pipfile-spec\"",
+      "yarn lockfile v",          " h1:",
+      "for dependency locking",   "may be used to create an environment"};
+  static constexpr absl::string_view kLines[] = {
+      "spdxVersion:", "bomFormat:", "lockfileVersion:", "__metadata:", "@EXPLICIT"};
+  // Lock files in TOML, Bundler's, conda's environments, reports of Trivy and npm ls, and the
+  // databases of dpkg and opkg, of apk and of pacman.
+  static constexpr std::pair<absl::string_view, absl::string_view> kEntries[] = {
+      {"[[package]]", "version"},
+      {"GEM", "DEPENDENCIES"},
+      {"channels:", "dependencies:"},
+      {"\"ArtifactName\"", "\"SchemaVersion\""},
+      {"\"resolved\"", "\"dependencies\""},
+      {"Package:", "Version:"},
+      {"P:", "V:"},
+      {"%NAME%", "%VERSION%"}};
+  if (std::ranges::any_of(kUnread, has) || std::ranges::any_of(kLines, has_line) ||
+      std::ranges::any_of(kEntries, [&](const auto& entry) {
+        // Those in JSON may stand in one line.
+        return absl::StartsWith(entry.first, "\"")
+                   ? has(entry.first) && has(entry.second)
+                   : has_line(entry.first) && has_line(entry.second);
+      })) {
+    return {.unread = kNotRead};
+  }
+  for (const absl::string_view line : absl::StrSplit(text, absl::ByAnyChar("\r\n"))) {
+    if (IsPinned(line)) {
+      return {.unread = "has requirements of pip's, under a name by which they are not read"};
     }
   }
-  return false;
+  return {};
+}
+
+// Whether a name is NAME-VERSION of an archive, as package registries have them.
+bool IsPackedPackage(absl::string_view name) {
+  static constexpr absl::string_view kEnds[] = {".tgz",    ".tar.gz",  ".tar.bz2",
+                                                ".tar.xz", ".tar.zst", ".zip"};
+  const auto* const end = std::ranges::find_if(
+      kEnds, [&](absl::string_view each) { return absl::EndsWithIgnoreCase(name, each); });
+  if (end == std::end(kEnds)) return false;
+  name.remove_suffix(end->size());
+  const std::vector<absl::string_view> words = absl::StrSplit(name, '-');
+  return std::ranges::any_of(words, [](absl::string_view word) {
+    absl::ConsumePrefix(&word, "v");
+    const size_t digits = word.find_first_not_of("0123456789");
+    return digits != absl::string_view::npos && digits > 0 && word[digits] == '.';
+  });
+}
+
+// Whether a name says that a file has requirements or constraints of pip's, of which the rest of
+// the name decides whether it is read.
+bool SaysRequirements(const fs::path& path) {
+  static constexpr absl::string_view kEnds[] = {"",     ".txt", ".pip", ".list",
+                                                ".lst", ".yml", ".yaml"};
+  const std::string name = absl::AsciiStrToLower(path.filename().string());
+  const std::string end = path.extension().string();
+  if (std::ranges::find(kEnds, absl::AsciiStrToLower(end)) == std::end(kEnds)) return false;
+  const std::vector<absl::string_view> words = absl::StrSplit(name, absl::ByAnyChar("._-"));
+  const std::string parent = path.parent_path().filename().string();
+  return absl::StrContains(name, "requirement") || absl::StrContains(name, "constraints") ||
+         std::ranges::find(words, "reqs") != words.end() || parent == "reqs" ||
+         (parent == "requirements" && end != ".txt");
 }
 
 // Whether a file of this name says which packages a project or a machine has, in a way that is not
 // read here.
 bool IsForeignName(const fs::path& path) {
-  static constexpr absl::string_view kNames[] = {
-      "pnpm-lock.yaml",       "packages.lock.json",
-      "project.assets.json",  "Package.resolved",
-      "Cartfile.resolved",    "conda-lock.yml",
-      "conda-lock.yaml",      "gems.locked",
-      "cabal.project.freeze", "go.work.sum",
-      "maven_install.json",   "shrinkwrap.yaml",
-      "cpanfile.snapshot",    "dub.selections.json",
-      "Godeps.json",          "verification-metadata.xml",
-      "rpmdb.sqlite",         "Packages.db"};
+  static constexpr absl::string_view kNames[] = {"pnpm-lock.yaml",
+                                                 "packages.lock.json",
+                                                 "project.assets.json",
+                                                 "Package.resolved",
+                                                 "Cartfile.resolved",
+                                                 "conda-lock.yml",
+                                                 "conda-lock.yaml",
+                                                 "gems.locked",
+                                                 "cabal.project.freeze",
+                                                 "go.work.sum",
+                                                 "maven_install.json",
+                                                 "shrinkwrap.yaml",
+                                                 "cpanfile.snapshot",
+                                                 "dub.selections.json",
+                                                 "Godeps.json",
+                                                 "verification-metadata.xml",
+                                                 "rpmdb.sqlite",
+                                                 "Packages.db",
+                                                 ".pnp.cjs",
+                                                 ".pnp.js"};
   static constexpr absl::string_view kEnds[] = {
-      ".lock", ".lockb", ".lockfile", ".deps.json", ".spdx.yaml", ".spdx.yml", "reqs.txt",
+      ".lock", ".lockb", ".lockfile", ".deps.json", ".spdx.yaml", ".spdx.yml",
       // Archives of packages.
       ".whl", ".jar", ".war", ".ear", ".aar", ".nupkg", ".gem", ".crate", ".pex", ".pyz", ".conda",
-      ".deb", ".rpm", ".apk"};
-  static constexpr absl::string_view kBillEnds[] = {".xml", ".rdf",  ".txt",   ".tag",   ".csv",
-                                                    ".gz",  ".zst",  ".xz",    ".bz2",   ".zip",
-                                                    ".yml", ".yaml", ".jsonl", ".jsonld"};
+      ".deb", ".rpm", ".apk", ".pom"};
   // Under names that say nothing by themselves.
-  static constexpr absl::string_view kPaths[] = {"/dpkg/status", "/apk/db/installed",
-                                                 "/rpm/Packages", "/vendor/modules.txt"};
+  static constexpr absl::string_view kPaths[] = {
+      "/dpkg/status",           "/opkg/status",        "/apk/db/installed",
+      "/rpm/Packages",          "/vendor/modules.txt", "/composer/installed.json",
+      "/composer/installed.php"};
   const std::string whole = path.string(), name = path.filename().string();
+  // Some file systems make no difference between small and capital letters.
+  const auto is_name = [&](absl::string_view known) { return absl::EqualsIgnoreCase(name, known); };
+  if (std::ranges::any_of(kNames, is_name)) return true;
   if (absl::StartsWith(name, ".") || IsKnownName(whole)) return false;
-  const auto ends_with = [&](absl::string_view end) { return absl::EndsWith(whole, end); };
-  const bool is_constraints =
-      absl::StrContains(absl::AsciiStrToLower(name), "constraints") && ends_with(".txt");
-  return std::ranges::find(kNames, name) != std::end(kNames) || is_constraints ||
-         (IsBillName(name) && std::ranges::any_of(kBillEnds, ends_with)) ||
-         (absl::StartsWith(name, "requirement") && (ends_with(".txt") || ends_with(".pip"))) ||
+  const auto ends_with = [&](absl::string_view end) {
+    return absl::EndsWithIgnoreCase(whole, end);
+  };
+  return (IsBillName(name) && !IsCodeOrMedia(name)) || SaysRequirements(path) ||
+         IsPackedPackage(name) ||
          (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
          std::ranges::any_of(kEnds, ends_with) || std::ranges::any_of(kPaths, ends_with);
+}
+
+// Directories whose content is that of other projects.
+bool IsSite(const fs::path& directory) {
+  return directory.filename() == "site-packages" || directory.filename() == "dist-packages";
+}
+bool IsOfVersionControl(absl::string_view name) {
+  return name == ".git" || name == ".hg" || name == ".svn";
+}
+absl::string_view WhyNotRead(const fs::path& directory) {
+  const std::string name = directory.filename().string();
+  if (name == "bower_components" || name == "jspm_packages") return kInstalled;
+  // The second is dpkg's in images without a shell, the others are pacman's and Portage's.
+  if (name == "conda-meta" || name == "status.d") return kNotRead;
+  const std::string parent = directory.parent_path().filename().string();
+  if ((name == "local" && parent == "pacman") || (name == "pkg" && parent == "db")) return kNotRead;
+  return "";
 }
 
 bool IsAbsent(const std::error_code& error) {
@@ -192,14 +344,21 @@ bool IsAbsent(const std::error_code& error) {
 
 // What one directory has, each list sorted.
 struct Listing {
-  struct Unread {
-    std::string path, why;
-    bool operator<(const Unread& other) const { return path < other.path; }
-  };
   std::vector<std::string> known, directories;
   std::vector<Unread> unread;
   size_t size() const { return known.size() + unread.size(); }
 };
+
+// Adds the sources of requirements that nothing was made of.
+void AddSources(const std::vector<std::string>& sources, Listing& listing) {
+  for (const std::string& path : sources) {
+    const std::string made = fs::path(path).replace_extension(".txt").string();
+    if (std::ranges::find(listing.known, made) == listing.known.end()) {
+      listing.unread.push_back(
+          {path, "says what the project needs, and no requirements file beside it says more"});
+    }
+  }
+}
 
 class DirectoryReader {
  public:
@@ -214,8 +373,11 @@ class DirectoryReader {
     if (error) return ErrnoStatus(error.value(), root_);
     SHOAL_RETURN_IF_ERROR(Take(top));
     SHOAL_RETURN_IF_ERROR(ReadEnvironment());
-    for (const std::string& directory : top.directories) {
-      SHOAL_RETURN_IF_ERROR(Descend(directory, depth));
+    // What packages bring along is theirs.
+    if (!IsSite(canonical_)) {
+      for (const std::string& directory : top.directories) {
+        SHOAL_RETURN_IF_ERROR(Descend(directory, depth));
+      }
     }
     if (found_) return absl::OkStatus();
     return absl::NotFoundError(
@@ -229,11 +391,13 @@ class DirectoryReader {
     // Of which there are lock files here.
     std::set<absl::string_view> kinds;
     if (IsNpmMember(directory)) kinds.insert(kNpm);
-    std::vector<std::pair<absl::string_view, Listing::Unread>> manifests;
+    std::vector<std::pair<absl::string_view, Unread>> manifests;
     std::vector<std::string> modules, sources;
     // Some files are known by the directory that they lie in, which may be the one that was given.
     const fs::path place = fs::weakly_canonical(directory, error);
     if (error) return listing;
+    const bool is_site = IsSite(place);
+    Site site(directory);
     const auto unread = [&](const std::string& path, absl::string_view why) {
       listing.unread.push_back({path, std::string(why)});
     };
@@ -246,15 +410,14 @@ class DirectoryReader {
       const std::string path = entry->path().string(), name = entry->path().filename().string();
       std::error_code ignored;
       const bool is_directory = entry->is_directory(ignored);
+      if (is_site) site.Take(name, is_directory);
       if (AddPython(path, name, is_directory, listing)) continue;
       if (is_directory) {
         if (name == "node_modules") {
           modules.push_back(path);
-        } else if (name == "bower_components" || name == "jspm_packages") {
-          unread(path, kInstalled);
-        } else if (name == "conda-meta" || name == "status.d") {
-          unread(path, kNotRead);  // the latter is dpkg's in images without a shell
-        } else if (name != ".git" && name != ".hg" && name != ".svn") {
+        } else if (const absl::string_view why = WhyNotRead(place / name); !why.empty()) {
+          unread(path, why);
+        } else if (!IsOfVersionControl(name)) {
           AddDirectory(*entry, path, listing);
         }
         continue;
@@ -271,16 +434,14 @@ class DirectoryReader {
         sources.push_back(path);
       } else if (IsForeignName(place / name) && !is_empty) {
         unread(path, kNotRead);  // an empty one is the lock of a process
-      } else if (IsJsonOfInventory(path)) {
+      } else if (const Held held = HeldIn(place / name); held.is_read) {
         listing.known.push_back(path);
+      } else if (!held.unread.empty()) {
+        unread(path, held.unread);
       }
     }
-    for (const std::string& path : sources) {
-      const std::string made = fs::path(path).replace_extension(".txt").string();
-      if (std::ranges::find(listing.known, made) == listing.known.end()) {
-        unread(path, "says what the project needs, and no requirements file beside it says more");
-      }
-    }
+    std::ranges::move(site.NotRead(), std::back_inserter(listing.unread));
+    AddSources(sources, listing);
     for (const std::string& path : modules) {
       if (!kinds.contains(kNpm)) unread(path, kInstalled);
     }
@@ -370,7 +531,22 @@ class DirectoryReader {
     const fs::path to = fs::weakly_canonical(entry.path(), error);
     if (error || !IsWithin(to, canonical_)) {
       listing.unread.push_back({path, "is a link to a directory elsewhere, which is not followed"});
+    } else if (IsPassedOver(to)) {
+      listing.unread.push_back(
+          {path, "is a link into a directory that is not read: give what it leads to"});
     }
+  }
+
+  // Whether a directory below the one that was given lies where no audit of that one looks.
+  bool IsPassedOver(const fs::path& directory) const {
+    for (fs::path at = directory; at != canonical_; at = at.parent_path()) {
+      const std::string name = at.filename().string();
+      if (name == "node_modules" || IsOfVersionControl(name) || !WhyNotRead(at).empty() ||
+          (IsSite(at) && at != directory)) {
+        return true;
+      }
+    }
+    return IsSite(canonical_) && directory != canonical_;
   }
 
   absl::Status Skip(const std::string& path, absl::string_view why) {
@@ -391,7 +567,7 @@ class DirectoryReader {
         SHOAL_RETURN_IF_ERROR(Skip(path, absl::StrCat("cannot be read: ", read.message())));
       }
     }
-    for (const Listing::Unread& unread : listing.unread) {
+    for (const Unread& unread : listing.unread) {
       SHOAL_RETURN_IF_ERROR(Skip(unread.path, unread.why));
     }
     return absl::OkStatus();
@@ -455,8 +631,7 @@ class DirectoryReader {
                               " there (--recursive reads them)")));
       }
       // What packages bring along is theirs.
-      const absl::string_view name = BaseName(directory);
-      if (name == "site-packages" || name == "dist-packages") continue;
+      if (IsSite(directory)) continue;
       for (auto below = listing.directories.rbegin(); below != listing.directories.rend();
            ++below) {
         left.push_back(*below);

@@ -1669,7 +1669,7 @@ TEST_F(DirectoryTest, IsAProjectOrAnEnvironment) {
                                         "here")}));
   Write("go.sum", "a.b/c v1.0.0 h1:x\n");
   Write("requirements.txt", "b==1\n");
-  Write("README.txt", "b==2\n");
+  Write("README.txt", "Needs b==2\n");
   const std::string site = "lib/python3.11/site-packages/";
   Write(site + "c-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: c\nVersion: 1\n");
   Write(site + "d.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: d\nVersion: 2\n");
@@ -1840,6 +1840,164 @@ TEST_F(DirectoryTest, NoPackagesAreLeftOutInSilence) {
   }
   EXPECT_EQ(unchecked, names);
   EXPECT_EQ(inventory.items.size(), 1u);
+}
+
+// What a file holds counts, and not its name alone.
+TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
+  const std::string cyclonedx =
+      R"({"bomFormat":"CycloneDX","components":[{"purl":"pkg:npm/a@1.0.0"}]})";
+  const std::string spdx =
+      "SPDXVersion: SPDX-2.3\nPackageName: a\nSPDXID: SPDXRef-a\n"
+      "ExternalRef: PACKAGE-MANAGER purl pkg:npm/a@1.0.0\n";
+  const std::string long_list = std::string(1 << 18, ' ');
+  const std::pair<std::string, std::string> read[] = {
+      {"manifest.txt", spdx},
+      {"manifest", spdx},
+      {".components", cyclonedx},
+      {"list.txt", "\n " + cyclonedx},
+      {"middle.json", absl::StrCat(R"({"components":[{"purl":"pkg:npm/a@1.0.0"}],)", long_list,
+                                   R"("bomFormat":"CycloneDX",)", long_list, R"("version":1})")}};
+  for (const auto& [name, content] : read) {
+    Write(name, content);
+    EXPECT_EQ(Read(), Lines{"npm a 1.0.0"}) << name;
+    fs::remove(directory_ / name);
+  }
+  Write("PKG-INFO", "Name: a\nVersion: 1\n");
+  Write("METADATA", "Metadata-Version: 2.1\nName: b\nVersion: 1\n");
+  EXPECT_EQ(Read(), (Lines{"PyPI b 1", "PyPI a 1"}));
+  Write("METADATA", "name: \"of a build tool\"\n");
+  EXPECT_EQ(Read(), Lines{"PyPI a 1"});
+  const std::pair<std::string, std::string> unread[] = {
+      {"app.xml", R"(<bom xmlns="http://cyclonedx.org/schema/bom/1.5"><components/></bom>)"},
+      {"app.rdf", R"(<rdf:RDF xmlns:spdx="http://spdx.org/rdf/terms#"/>)"},
+      {"utf16.data", std::string("\xff\xfe{\0\"\0b\0o\0m\0F\0o\0r\0m\0a\0t\0\"\0:\0", 26)},
+      {"app.yml", "spdxVersion: SPDX-2.3\n"},
+      {"packages", "# yarn lockfile v1\n"},
+      {"lock.yaml", "lockfileVersion: '6.0'\n"},
+      {"go.sum.txt", "a v1.0.0 h1:x\na v1.0.0/go.mod h1:x\n"},
+      {"of-machine", "Package: a\nVersion: 1\n"},
+      {"installed.db", "C:Q1x=\nP:musl\nV:1.2\n"},
+      {"desc", "%NAME%\nzlib\n\n%VERSION%\n1:1.3-1\n"},
+      {"deps.txt", "# ours\ndjango==3.1.8\n"},
+      {"pinned", "  requests[security] >= 2.0, <3 ; python_version < '4'\n"},
+      {"tox.ini", "[testenv]\ndeps =\n  pytest\n"},
+      {"poetry.lock.bak", "[[package]]\nname = 'a'\nversion = '1'\n"},
+      {"gems.old", "GEM\n  remote: https://rubygems.org/\n\nDEPENDENCIES\n  rails\n"},
+      {"conda.yaml", "channels:\n- x\ndependencies:\n- y\n"},
+      {"Pipfile.lock~", R"({"_meta":{"pipfile-spec":6}})"},
+      {"trivy.out", R"({"SchemaVersion":2,"ArtifactName":"image"})"},
+      {"sums", "a v1.0.0 h1:x\n"},
+      {"all.props", "<Project><PackageReference Include=\"a\" Version=\"1\"/></Project>"},
+      {"Brewfile", "brew 'openssl'\n"},
+      {"sbom", "{}"},
+      {"cyclonedx.out", "x"},
+      {"npm.txt", R"({"dependencies":{"a":{"version":"1.0.0","resolved":"https://x"}}})"},
+      {"deps.versions.toml", "x"},
+      {"hash.list", "a==1 --hash=sha256:00\n"}};
+  for (const auto& [name, content] : unread) {
+    Write(name, content);
+    const Lines lines = Read();
+    ASSERT_EQ(lines.size(), 2u) << name;
+    EXPECT_TRUE(absl::StartsWith(lines[1], absl::StrCat("! ", name, ": "))) << lines[1];
+    fs::remove(directory_ / name);
+  }
+  for (const char* name : {"requirements", "dev-requirements.pip", "requirements.yml",
+                           "reqs/prod.txt", "requirements/prod", "package.json5", "package.yaml",
+                           "pixi.toml", "vendor/composer/installed.json", "usr/lib/opkg/status",
+                           "var/lib/pacman/local/desc", ".pnp.cjs", "YARN.LOCK", "app.pom",
+                           "lodash-4.17.20.tgz", "django-3.1.zip", "cache/v1.2.0.zip"}) {
+    Write(name, "x");
+    EXPECT_EQ(Read(Depth::kAll).size(), 2u) << name;
+    fs::remove_all(directory_ / *fs::path(name).begin());
+  }
+}
+
+TEST_F(DirectoryTest, WhatCannotBeLookedIntoIsSaid) {
+  Write("requirements.txt", "b==1\n");
+  Write("large.data", "{");
+  fs::resize_file(directory_ / "large.data", (uintmax_t{1} << 26) + 1);
+  const std::string why =
+      ": cannot be looked into: it cannot be read, or has more than 64 MiB of JSON";
+  EXPECT_EQ(Read(), (Lines{"PyPI b 1", absl::StrCat("! large.data", why)}));
+}
+
+// What is none of that must not be taken for it.
+TEST_F(DirectoryTest, OtherFilesSayNothing) {
+  Write("requirements.txt", "b==1\n");
+  Write("notes.txt", "a == b, and c>=d in words\nPackage: a\nx >= 3 is\n");
+  Write("bom.py", "KEY = '\"bomFormat\"'\na==1\n");
+  Write("requirements.md", "a==1\n");
+  Write("control", "Package: a\nArchitecture: any\n");
+  Write("tox.ini", "[flake8]\nmax-line-length = 99\n");
+  Write("data.zip", "PK");
+  Write("photo-2.png", "x");
+  Write("config.yml", "- a==1\n");
+  Write("pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n");
+  EXPECT_EQ(Read(), Lines{"PyPI b 1"});
+}
+
+// Packages come into an environment also from elsewhere, and without a word about them.
+TEST_F(DirectoryTest, AnEnvironmentIsMoreThanItsMetadata) {
+  const std::string site = "lib/python3.11/site-packages/";
+  Write(site + "a-1.dist-info/METADATA", "Name: a\nVersion: 1\n");
+  Write(site + "a-1.dist-info/RECORD", "a_mod/__init__.py,sha256=x,1\n\"b,c.py\",,\na.pth,,\n");
+  Write(site + "a_mod/__init__.py", "");
+  Write(site + "e.egg-info/PKG-INFO", "Name: e\nVersion: 1\n");
+  Write(site + "e.egg-info/top_level.txt", "e_mod\n_e\n");
+  Write(site + "e_mod/setup.py", "x");
+  Write(site + "_e.cpython-311-x86_64-linux-gnu.so", "x");
+  Write(site + "__pycache__/x.pyc", "x");
+  Write(site + "_virtualenv.pth", " import _virtualenv\r\n./d.egg\n");
+  Write(site + "d.egg/EGG-INFO/PKG-INFO", "Name: d\nVersion: 1\n");
+  Write(site + "n-nspkg.pth",
+        "import sys, types, os;p = os.path.join(sys._getframe(1).f_locals['sitedir'], *('n',))\n");
+  Write("pyvenv.cfg", "include-system-site-packages = false\n");
+  const Lines clean = {"PyPI a 1", "PyPI d 1", "PyPI e 1"};
+  EXPECT_EQ(Read(), clean);
+  EXPECT_EQ(Read(Depth::kAll), clean);
+  // Given itself, it is the same.
+  const fs::path whole = directory_;
+  directory_ /= site.substr(0, site.size() - 1);
+  EXPECT_EQ(Read(), clean);
+  EXPECT_EQ(Read(Depth::kAll), clean);
+  directory_ = whole;
+  Write("pyvenv.cfg", "Include-System-Site-Packages=TRUE\r\n");
+  Write(site + "django/__init__.py", "");
+  Write(site + "six.py", "");
+  Write(site + "p.pth", "# of ours\n/opt/lib\n");
+  Write(site + "q.pth", "import q; q.add()\n");
+  ASSERT_EQ(::mkfifo((directory_ / site / "r.pth").c_str(), 0600), 0);
+  const std::string elsewhere =
+      "adds directories elsewhere, or runs code that may: give those, too";
+  EXPECT_EQ(Read(),
+            (Lines{"PyPI a 1", "PyPI d 1", "PyPI e 1",
+                   "! pyvenv.cfg: takes packages from those of the system, which are not read here",
+                   absl::StrCat("! ", site.substr(0, site.size() - 1),
+                                ": has 2 modules of which no package here says that it has it: "
+                                "django, six.py"),
+                   absl::StrCat("! ", site, "p.pth: ", elsewhere),
+                   absl::StrCat("! ", site, "q.pth: ", elsewhere),
+                   absl::StrCat("! ", site, "r.pth: ", elsewhere)}));
+}
+
+// A link may lead to where no audit looks, also below the directory that was given.
+TEST_F(DirectoryTest, ALinkIntoWhatIsNotReadIsSaid) {
+  Write("package-lock.json", R"({"packages":{"":{},"node_modules/a":{"version":"1.0.0"}}})");
+  Write("node_modules/.x/go.sum", "a v1.0.0 h1:x\n");
+  Write(".git/y/go.sum", "a v1.0.0 h1:x\n");
+  const std::string site = "lib/python3.11/site-packages/";
+  Write(site + "c-1.dist-info/METADATA", "Name: c\nVersion: 1\n");
+  Write(site + "c/go.sum", "a v1.0.0 h1:x\n");
+  Write("plain/readme", "x");
+  fs::create_symlink("plain", directory_ / "ok");
+  fs::create_symlink("lib/python3.11/site-packages", directory_ / "site");
+  EXPECT_EQ(Read(Depth::kAll), (Lines{"npm a 1.0.0", "PyPI c 1"}));
+  fs::create_symlink("node_modules/.x", directory_ / "l1");
+  fs::create_symlink(".git/y", directory_ / "l2");
+  fs::create_symlink(site + "c", directory_ / "l3");
+  const std::string into = ": is a link into a directory that is not read: give what it leads to";
+  EXPECT_EQ(Read(Depth::kAll), (Lines{"npm a 1.0.0", "PyPI c 1", absl::StrCat("! l1", into),
+                                      absl::StrCat("! l2", into), absl::StrCat("! l3", into)}));
 }
 
 TEST_F(DirectoryTest, ABillIsReadUnderAnyOfItsNames) {

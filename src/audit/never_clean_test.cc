@@ -4,8 +4,13 @@
 // Each input names some packages, and then has bytes changed, taken out, put in and doubled. A
 // package whose part of the text is as it was must be found in it, unless something is said to be
 // not understood. What stands for a comment is never put in: that takes packages out for everybody.
+#include <stdlib.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,6 +26,7 @@
 #include "src/audit/osv.h"
 #include "src/audit/version.h"
 #include "src/base/bytes.h"
+#include "src/base/check.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 
@@ -404,6 +410,70 @@ TEST(NeverCleanTest, SpdxNamesAPackageSomewhere) {
                             R"(","externalRefs":[{"referenceType":"purl","referenceLocator":)",
                             R"("pkg:npm/)", named.name, "@", named.version, R"("}]},)");
       });
+}
+
+// The same for directories: what names packages is found or said wherever it lies and whatever it
+// is called, as long as its name is not one of code.
+TEST(NeverCleanTest, Directories) {
+  namespace fs = std::filesystem;
+  TestRandom random(13);
+  std::string root = ::testing::TempDir() + "/never_clean.XXXXXX";
+  SHOAL_CHECK(::mkdtemp(root.data()) != nullptr);
+  const auto content_of = [](uint64_t kind, const std::string& name) -> std::string {
+    switch (kind) {
+      case 0:
+        return absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"name":")", name,
+                            R"(","purl":"pkg:npm/)", name, R"(@1.0.0"}]})");
+      case 1:
+        return absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: ", name,
+                            "\nSPDXID: SPDXRef-a\nExternalRef: PACKAGE-MANAGER purl pkg:npm/", name,
+                            "@1.0.0\n");
+      case 2:
+        return absl::StrCat("Metadata-Version: 2.1\nName: ", name, "\nVersion: 1\n");
+      case 3:
+        return absl::StrCat("# pinned\n", name, "==1.0\n");
+      case 4:
+        return absl::StrCat(R"({"lockfileVersion":3,"packages":{"node_modules/)", name,
+                            R"(":{"version":"1.0.0"}}})");
+      case 5:
+        return absl::StrCat("# yarn lockfile v1\n", name, "@^1.0.0:\n  version \"1.0.0\"\n");
+      case 6:
+        return absl::StrCat("Package: ", name, "\nStatus: install ok installed\nVersion: 1\n");
+      case 7:
+        return absl::StrCat(R"(<bom xmlns="http://cyclonedx.org/schema/bom/1.4"><name>)", name,
+                            "</name></bom>");
+      default:
+        return absl::StrCat(name, " v1.0.0 h1:x=\n", name, " v1.0.0/go.mod h1:x=\n");
+    }
+  };
+  static constexpr absl::string_view kEnds[] = {
+      "",      ".txt", ".json", ".JSON", ".xml", ".lock",  ".yml", ".list",
+      ".data", ".tmp", ".bak",  ".in",   ".1",   ".conf",  ".cdx", ".spdx",
+      ".new",  ".pip", ".old",  ".orig", "~",    ".jsonc", ".ini", ".deps"};
+  static constexpr absl::string_view kFolders[] = {"", "a/", ".hidden/", "deps/x/", "etc/"};
+  for (int i = 0; i < kInputs / 4; ++i) {
+    const fs::path project = fs::path(root) / absl::StrCat(i);
+    const std::string name = Word(random);
+    const std::string file =
+        absl::StrCat(kFolders[random.Below(std::size(kFolders))], random.Below(4) == 0 ? "." : "",
+                     Word(random), kEnds[random.Below(std::size(kEnds))]);
+    const std::string content = content_of(random.Below(9), name);
+    fs::create_directories((project / file).parent_path());
+    std::ofstream(project / "requirements.txt") << "other==1\n";
+    static constexpr absl::string_view kBefore[] = {"", "\n", "\n\n ", "\xef\xbb\xbf"};
+    std::ofstream(project / file) << kBefore[random.Below(std::size(kBefore))] << content;
+    for (const Depth depth : {Depth::kOne, Depth::kAll}) {
+      Inventory inventory;
+      SHOAL_ASSERT_OK(ReadInventory(project.string(), {}, inventory, depth));
+      ASSERT_TRUE(
+          !inventory.unchecked.empty() ||
+          std::ranges::any_of(inventory.items, [&](const Item& item) { return item.name == name; }))
+          << file << ":\n"
+          << content;
+    }
+    fs::remove_all(project);
+  }
+  fs::remove_all(root);
 }
 
 // The same for what a table is made of: what a record says about a package must be in the table, or

@@ -21,6 +21,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "src/audit/json.h"
+#include "src/audit/peek.h"
 #include "src/audit/version.h"
 #include "src/base/status_macros.h"
 #include "src/storage/file.h"
@@ -290,12 +291,38 @@ std::optional<std::string> IdInLine(absl::string_view line, absl::string_view se
   return std::string(line);
 }
 
-// The id of a record in YAML: that of its first level. Nothing for another file, which has none.
-std::optional<std::string> IdInYaml(absl::string_view text) {
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (std::optional<std::string> id = IdInLine(line, ":"); id.has_value()) return id;
+// Whether a text has what every record has, in JSON or a notation like it.
+bool HasAffected(absl::string_view text) {
+  static constexpr absl::string_view kName = "affected";
+  for (size_t at = text.find(kName); at != absl::string_view::npos; at = text.find(kName, at + 1)) {
+    const size_t next = text.find_first_not_of("\"' \t\r\n]", at + kName.size());
+    if (next != absl::string_view::npos && (text[next] == ':' || text[next] == '=')) return true;
+    if (at > 0 && text[at - 1] == '[') return true;  // of TOML
   }
-  return std::nullopt;
+  return false;
+}
+
+// Whether a file of an unknown name may have records in it: packed or otherwise not to be read as
+// text, or with the name of a record's member.
+bool MayHoldRecords(const std::string& path) {
+  if (IsCodeOrMedia(path)) return false;
+  const std::optional<std::string> text = Peek(path);
+  return !text.has_value() || HasAffected(*text) || std::ranges::any_of(*text, [](char c) {
+    return absl::ascii_iscntrl(static_cast<unsigned char>(c)) &&
+           !absl::ascii_isspace(static_cast<unsigned char>(c));
+  });
+}
+
+// The id of a record in YAML: that of its first level. Empty for several records in a file, or one
+// without an id there; nothing for another file.
+std::optional<std::string> IdInYaml(absl::string_view text) {
+  std::optional<std::string> found;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    std::optional<std::string> id = IdInLine(line, ":");
+    if (id.has_value() && found.has_value()) return "";
+    if (id.has_value()) found = std::move(id);
+  }
+  return found.has_value() || !HasAffected(text) ? found : "";
 }
 
 // The id of an advisory as RustSec writes it: TOML, alone or at the head of Markdown. Empty if it
@@ -305,7 +332,7 @@ std::optional<std::string> IdInToml(absl::string_view text) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     line = absl::StripAsciiWhitespace(line);
     const std::string bare = absl::StrReplaceAll(line, {{" ", ""}, {"\t", ""}, {"\"", ""}});
-    is_advisory |= absl::StartsWith(bare, "[advisory]");
+    is_advisory |= absl::StartsWith(bare, "[advisory]") || absl::StartsWith(bare, "[[affected]]");
     if (!is_advisory) continue;
     if (std::optional<std::string> id = IdInLine(line, "="); id.has_value()) return id;
   }
@@ -555,7 +582,8 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
       const fs::path to = fs::weakly_canonical(entry->path(), ignored);
       if (!IsWithin(to, root)) others.push_back(path);
     } else if (entry->is_directory(ignored)) {
-      continue;
+      // A copy of a database by git has its packed records a second time.
+      if (entry->path().filename() == ".git") entry.disable_recursion_pending();
     } else if (ends_with({".json"})) {
       (entry->is_regular_file(ignored) ? paths : others).push_back(path);
     } else if (ends_with({".yaml", ".yml"})) {
@@ -567,6 +595,8 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
     } else if (ends_with({".zip", ".gz", ".tgz", ".xz", ".txz", ".zst", ".bz2", ".tbz2", ".tar",
                           ".7z", ".lz4", ".br"})) {
       packed.push_back(path);
+    } else if (!entry->is_regular_file(ignored) || MayHoldRecords(path)) {
+      others.push_back(path);
     }
   }
   if (error) return ErrnoStatus(error.value(), directory);

@@ -570,7 +570,7 @@ TEST(OsvTest, ADirectoryIsReadToTheBottom) {
   };
   write("one.json", "X-1");
   write("PyPI/two.json", "X-2");
-  write("PyPI/readme.txt", "X-3");
+  std::ofstream(directory / "PyPI" / "readme.txt") << "Which versions are affected is in *.json.\n";
   fs::create_symlink(directory, directory / "PyPI" / "loop");
   OsvRecords records;
   SHOAL_EXPECT_OK(records.AddDirectory(directory));
@@ -626,6 +626,25 @@ TEST(OsvTest, ADirectoryIsReadToTheBottom) {
   EXPECT_EQ(unread(), 10u);
   EXPECT_EQ(::mkfifo((directory / "pipe.md").c_str(), 0600), 0);
   EXPECT_EQ(unread(), 11u);
+  // What is not known to be harmless is looked into.
+  write("PyPI/three.txt", "X-3");
+  write("X-3.JSON5", "X-3");
+  write("X-3", "X-3");
+  std::ofstream(directory / "five.json5") << "{id: 'X-5', affected: []}\n";
+  std::ofstream(directory / "records.rar") << "Rar!\x1a\x07\x01";
+  std::ofstream(directory / "one.json.lz") << "LZIP\x01";
+  std::ofstream(directory / "four.yaml") << R"({"id":"X-4","affected":[]})";
+  std::ofstream(directory / "two.yaml") << "id: X-1\n---\nid: X-4\n";
+  std::ofstream(directory / "six.toml") << "id = 'X-6'\n[[affected]]\n";
+  EXPECT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(unread(), 21u);
+  fs::create_directories(directory / ".git/objects");
+  std::ofstream(directory / ".git/objects/pack") << "PACK\x01";
+  std::ofstream(directory / "tool.py") << "affected = {}\n";
+  std::ofstream(directory / "logo.png") << "\x89PNG\x01";
+  std::ofstream(directory / "LICENSE") << "Whoever is affected by this, is.\n";
+  std::ofstream(directory / "empty.lock") << "";
+  EXPECT_EQ(unread(), 21u);
   fs::remove_all(directory);
 }
 

@@ -854,6 +854,33 @@ TEST_F(ClientTest, WaitsForAFrontendThatDoesNotAnswer) {
   }
 }
 
+// The wait for a round in which slots are held takes nothing of the time for another round.
+TEST_F(ClientTest, TheTimeForANewRoundBeginsAfterTheWaitForAnOldOne) {
+  Start();
+  options_.waits = true;
+  const Digest old = frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest held, client->chain().ObtainAhead(8));
+  ASSERT_EQ(held, old);
+  // The frontend is away for longer than a lookup waits for a round, and when it is back, the old
+  // round is over and the next one opens in a while.
+  const uint64_t back_s = frontend_->clock().now_s + 2 * options_.timeout_s;
+  bool opened = false;
+  frontend_->before = [&](const std::string& name) -> absl::Status {
+    const uint64_t now_s = frontend_->clock().now_s;
+    if (now_s < back_s) return absl::UnavailableError("connection refused");
+    if (!opened && name == "WaitRound") return absl::NotFoundError("no such round");
+    if (!opened && now_s >= back_s + options_.timeout_s / 2) {
+      opened = true;
+      frontend_->OpenRound();
+    }
+    return absl::OkStatus();
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFound);
+  EXPECT_TRUE(opened);
+}
+
 // Only the state of the round says that it was aborted for everybody.
 // A frontend of several machines.
 class FrontendMachinesTest : public ClientTest {

@@ -106,7 +106,7 @@ absl::StatusOr<std::optional<Guard>> GuardedFile::ReadGuard() const {
 absl::Status GuardedFile::WriteGuard() const {
   const Bytes content = GuardContent(guard_.id, guard_.generation);
   // Written in place, as a copy is recognised by the file's identity.
-  const int fd = ::open(guard_path().c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(guard_path().c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, guard_path());
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   const ssize_t written = ::pwrite(fd, content.data(), content.size(), 0);
@@ -211,7 +211,7 @@ absl::Status GuardedFile::Save(
 absl::Status GuardedFile::SaveParts(const std::function<ContentParts(const Guard& guard)>& content,
                                     BytesView remains) {
   // Keeps the old content reachable, to overwrite it.
-  const int old = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  const int old = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   auto close_old = absl::MakeCleanup([old] {
     if (old >= 0) ::close(old);
   });

@@ -39,7 +39,7 @@ absl::StatusOr<std::string> ReadKept(const std::string& path, uint64_t max_bytes
 
 // Keeps the file's first `at` bytes and makes `content` all that follows them.
 absl::Status WriteFrom(const std::string& path, uint64_t at, BytesView content) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0600);
   if (fd < 0) return ErrnoStatus(errno, path);
   absl::Status status;
   if (ftruncate(fd, static_cast<off_t>(at)) != 0 || lseek(fd, 0, SEEK_END) < 0) {

@@ -224,7 +224,7 @@ absl::StatusOr<std::unique_ptr<RollbackAnchor>> AnchorDirectory::Make(
 std::optional<AnchorRecord> AnchorDirectory::Peek(const AnchorId& id) const {
   if (directory_.empty()) return std::nullopt;
   const std::string path = PathOf(id);
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return std::nullopt;
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   auto parsed = ReadOpen(fd, path);

@@ -22,7 +22,7 @@ constexpr absl::string_view kAnswersTooEarly = "answers came before the queries"
 constexpr std::chrono::milliseconds kBetweenWords(250);
 
 constexpr size_t kMostSaidBytes = 1 + 200;
-Bytes EncodeMachineStatus(const MachineStatus& said) {
+Bytes EncodeReportedStatus(const ReportedStatus& said) {
   Bytes out(1);
   if (!said.has_value()) return out;
   out[0] = static_cast<uint8_t>(1 + static_cast<int>(said->code()));
@@ -30,12 +30,12 @@ Bytes EncodeMachineStatus(const MachineStatus& said) {
   return out;
 }
 
-absl::StatusOr<MachineStatus> DecodeMachineStatus(uint32_t from, BytesView bytes) {
+absl::StatusOr<ReportedStatus> DecodeReportedStatus(uint32_t from, BytesView bytes) {
   if (bytes.empty() || bytes[0] > 1 + static_cast<int>(absl::StatusCode::kUnauthenticated)) {
     return Unannounced(from);
   }
-  if (bytes[0] == 0) return MachineStatus();
-  return MachineStatus(
+  if (bytes[0] == 0) return ReportedStatus();
+  return ReportedStatus(
       absl::Status(static_cast<absl::StatusCode>(bytes[0] - 1), AsText(bytes.subspan(1))));
 }
 
@@ -294,14 +294,14 @@ absl::Status OpenRound::Total(wire::StageReport& report) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<MachineStatus>> OpenRound::Say(absl::string_view what,
-                                                          const MachineStatus& mine) {
-  if (alone()) return std::vector<MachineStatus>{mine};
+absl::StatusOr<std::vector<ReportedStatus>> OpenRound::Say(absl::string_view what,
+                                                          const ReportedStatus& mine) {
+  if (alone()) return std::vector<ReportedStatus>{mine};
   SHOAL_ASSIGN_OR_RETURN(const auto all,
-                         machines->Gather(what, EncodeMachineStatus(mine), kMostSaidBytes));
-  std::vector<MachineStatus> said(all.size());
+                         machines->Gather(what, EncodeReportedStatus(mine), kMostSaidBytes));
+  std::vector<ReportedStatus> said(all.size());
   for (uint32_t of = 0; of < all.size(); ++of) {
-    SHOAL_ASSIGN_OR_RETURN(said[of], DecodeMachineStatus(of, all[of]));
+    SHOAL_ASSIGN_OR_RETURN(said[of], DecodeReportedStatus(of, all[of]));
   }
   return said;
 }
@@ -327,7 +327,7 @@ absl::Status OpenRound::SendTogether(absl::string_view what, uint64_t of_try,
   struct {
     Mutex mutex;
     CondVar changed;
-    MachineStatus said ABSL_GUARDED_BY(mutex);
+    ReportedStatus said ABSL_GUARDED_BY(mutex);
   } own;
   std::thread call([&] {
     const absl::Status sent = send(mine);
@@ -337,7 +337,7 @@ absl::Status OpenRound::SendTogether(absl::string_view what, uint64_t of_try,
   });
   absl::Status result;
   for (bool all = false; !all;) {
-    MachineStatus now;
+    ReportedStatus now;
     {
       const auto until = std::chrono::steady_clock::now() + kBetweenWords;
       const MutexLock lock(own.mutex);
@@ -360,7 +360,7 @@ void OpenRound::ListPassedOn() {
   if (ready != nullptr && ready->reader.expired()) ready->list.reset();
 }
 
-bool OpenRound::AgreeOnSent(absl::string_view what, const MachineStatus& now,
+bool OpenRound::AgreeOnSent(absl::string_view what, const ReportedStatus& now,
                             std::atomic<bool>& given_up, absl::Status& result) {
   const Working working(*this);
   if (now.has_value()) FinishOutput();
@@ -371,7 +371,7 @@ bool OpenRound::AgreeOnSent(absl::string_view what, const MachineStatus& now,
     return true;
   }
   bool all = true;
-  for (const MachineStatus& each : *said) {
+  for (const ReportedStatus& each : *said) {
     all = all && each.has_value();
     if (each.has_value() && result.ok()) result = *each;
   }
@@ -710,8 +710,8 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> OpenRound::AnswersOf(PartedSource&
   absl::Status broke_off;
   SHOAL_RETURN_IF_ERROR(TakeAnswers(answers, coming, broke_off));
   const Working working(*this);
-  SHOAL_ASSIGN_OR_RETURN(const auto said, Say("answers came", MachineStatus(broke_off)));
-  for (const MachineStatus& each : said) {
+  SHOAL_ASSIGN_OR_RETURN(const auto said, Say("answers came", ReportedStatus(broke_off)));
+  for (const ReportedStatus& each : said) {
     if (agreed.ok() && each.has_value()) agreed = *each;
   }
   SHOAL_RETURN_IF_ERROR(agreed);

@@ -68,7 +68,7 @@ struct RoundServices {
 };
 
 // What a machine of several says of its part of a call: nothing yet, or how it ended.
-using MachineStatus = std::optional<absl::Status>;
+using ReportedStatus = std::optional<absl::Status>;
 
 // The immutable part of a round whose header is signed. The round holds a reference until it ends,
 // and so does every call that works on it, with what is in `held`; the secrets are wiped with the
@@ -317,7 +317,7 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
 
   // What all machines say of their parts of a call, by rank. A machine that is alone says all of an
   // error.
-  absl::StatusOr<std::vector<MachineStatus>> Say(absl::string_view what, const MachineStatus& mine)
+  absl::StatusOr<std::vector<ReportedStatus>> Say(absl::string_view what, const ReportedStatus& mine)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work);
 
   // The next party has all of a list, and nobody hands it out any more: erases it, so that queries
@@ -327,7 +327,7 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
   // Of SendTogether: tells the others how this machine's call has ended, if it has. Whether those
   // of all have. `result`: the first error by rank of those that were told first, the same at all
   // machines, and not that of a call that was given up because of it.
-  bool AgreeOnSent(absl::string_view what, const MachineStatus& now, std::atomic<bool>& given_up,
+  bool AgreeOnSent(absl::string_view what, const ReportedStatus& now, std::atomic<bool>& given_up,
                    absl::Status& result) ABSL_LOCKS_EXCLUDED(work, gate);
 
   // Makes a report of this machine's part of a stage one of the party's: sums, and the longest

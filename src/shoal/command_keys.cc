@@ -1,11 +1,9 @@
 #include "src/shoal/command_keys.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <istream>
 #include <utility>
 
@@ -24,38 +22,60 @@ namespace {
 constexpr size_t kMaxHeldBytes = 1 << 30;
 constexpr size_t kBufferBytes = 1 << 16;
 
-// What a stream has, of which the lines are looked at as they come: one that never ends, such as
+// Takes what read(buffer, bytes) gives until it gives nothing: StatusOr of how many bytes came.
+template <typename Read, typename Take>
+absl::Status ForEachPiece(Read read, Take take) {
+  std::string buffer(kBufferBytes, '\0');
+  for (;;) {
+    SHOAL_ASSIGN_OR_RETURN(const size_t n, read(buffer.data(), buffer.size()));
+    if (n == 0) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(take(absl::string_view(buffer).substr(0, n)));
+  }
+}
+
+auto FromStream(std::istream& in, const std::string& name) {
+  return [&in, &name](char* buffer, size_t bytes) -> absl::StatusOr<size_t> {
+    in.read(buffer, static_cast<std::streamsize>(bytes));
+    if (in.bad()) return absl::UnavailableError(absl::StrCat(name, ": cannot be read to its end"));
+    return static_cast<size_t>(in.gcount());
+  };
+}
+
+auto FromFile(int fd, const std::string& path) {
+  return [fd, &path](char* buffer, size_t bytes) -> absl::StatusOr<size_t> {
+    for (;;) {
+      const ssize_t n = ::read(fd, buffer, bytes);
+      if (n >= 0) return static_cast<size_t>(n);
+      if (errno != EINTR) return ErrnoStatus(errno, path);
+    }
+  };
+}
+
+// All that comes, of which the lines are looked at as they come: one that never ends, such as
 // /dev/zero, is refused at its first line.
-absl::StatusOr<std::string> ReadAll(std::istream& in, const std::string& name) {
+template <typename Read>
+absl::StatusOr<std::string> ReadAll(Read read, const std::string& name) {
   const KeyLines::Take take = [](absl::string_view) { return absl::OkStatus(); };
   KeyLines cutter(name, take);
   std::string text;
-  std::string buffer(kBufferBytes, '\0');
-  while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
-    const auto piece = absl::string_view(buffer).substr(0, static_cast<size_t>(in.gcount()));
+  const auto hold = [&](absl::string_view piece) -> absl::Status {
     SHOAL_RETURN_IF_ERROR(cutter.Feed(piece));
     if (text.size() + piece.size() > kMaxHeldBytes) {
       return absl::ResourceExhaustedError(
           absl::StrCat(name, ": more than ", kMaxHeldBytes, " bytes of keys; give a regular file"));
     }
     absl::StrAppend(&text, piece);
-  }
-  if (in.bad()) return absl::UnavailableError(absl::StrCat(name, ": cannot be read to its end"));
+    return absl::OkStatus();
+  };
+  SHOAL_RETURN_IF_ERROR(ForEachPiece(read, hold));
   return text;
 }
 
 absl::Status FeedFile(const std::string& path, KeyLines& cutter) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, path);
+  SHOAL_ASSIGN_OR_RETURN(const int fd, OpenToRead(path));
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
-  std::string buffer(kBufferBytes, '\0');
-  for (;;) {
-    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, path);
-    if (n == 0) return absl::OkStatus();
-    SHOAL_RETURN_IF_ERROR(cutter.Feed(absl::string_view(buffer).substr(0, static_cast<size_t>(n))));
-  }
+  return ForEachPiece(FromFile(fd, path),
+                      [&](absl::string_view piece) { return cutter.Feed(piece); });
 }
 
 }  // namespace
@@ -69,15 +89,15 @@ absl::StatusOr<CommandKeys> CommandKeys::Read(absl::string_view command, const c
     Source source{.name = path == "-" ? "standard input" : path};
     struct stat info;
     if (path == "-") {
-      SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(io.in, source.name));
+      SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(FromStream(io.in, source.name), source.name));
     } else if (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
       if (io.err_is_terminal) {
         io.err << command << ": " << Printable(path)
                << " is a pipe: waiting for whoever writes keys to it\n";
       }
-      std::ifstream pipe(path, std::ios::binary);
-      if (!pipe) return ErrnoStatus(errno, path);
-      SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(pipe, path));
+      SHOAL_ASSIGN_OR_RETURN(const int fd, OpenToRead(path));
+      auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+      SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(FromFile(fd, path), path));
     } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) &&
                !S_ISDIR(info.st_mode)) {
       return absl::InvalidArgumentError(absl::StrCat(

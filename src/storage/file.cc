@@ -1,7 +1,10 @@
 #include "src/storage/file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,8 +63,7 @@ absl::Status ReadAt(int fd, const std::string& path, uint64_t at, MutableBytes o
 }
 
 absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bool private_only) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, path);
+  SHOAL_ASSIGN_OR_RETURN(const int fd, OpenToRead(path));
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   SHOAL_ASSIGN_OR_RETURN(const struct stat info, StatToRead(fd, path, max_bytes, private_only));
   std::string content;
@@ -82,6 +84,32 @@ absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bo
 }
 
 }  // namespace
+
+absl::StatusOr<int> OpenToRead(const std::string& path, int wait_ms) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+  struct stat info;
+  struct statfs system;
+  if (::fstat(fd, &info) != 0 || ::fstatfs(fd, &system) != 0) return ErrnoStatus(errno, path);
+  // A pipe without a name is the shell's, <(command): somebody holds its other end, or it ends.
+  if (S_ISFIFO(info.st_mode) && system.f_type != PIPEFS_MAGIC) {
+    pollfd pipe = {.fd = fd, .events = POLLIN, .revents = 0};
+    int ready;
+    while ((ready = ::poll(&pipe, 1, wait_ms)) < 0 && errno == EINTR) {
+    }
+    if (ready < 0) return ErrnoStatus(errno, path);
+    if (ready == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, ": is a pipe to which nobody has written for ", wait_ms / 1000,
+                       " seconds: give a regular file, or write to it"));
+    }
+  }
+  // From here on a read waits for whoever writes.
+  if (::fcntl(fd, F_SETFL, 0) != 0) return ErrnoStatus(errno, path);
+  std::move(close_fd).Cancel();
+  return fd;
+}
 
 absl::Status WriteAll(int fd, BytesView content, absl::string_view what) {
   while (!content.empty()) {
@@ -188,7 +216,7 @@ absl::Status WritePartsAtomically(
 }
 
 absl::Status AppendToFile(const std::string& path, uint64_t at, BytesView content) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, path);
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   struct stat info;
@@ -206,8 +234,7 @@ absl::Status AppendToFile(const std::string& path, uint64_t at, BytesView conten
 }
 
 absl::StatusOr<uint64_t> SizeOfPrivateFile(const std::string& path, uint64_t max_bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, path);
+  SHOAL_ASSIGN_OR_RETURN(const int fd, OpenToRead(path));
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   SHOAL_ASSIGN_OR_RETURN(const struct stat info, StatToRead(fd, path, max_bytes, true));
   return S_ISREG(info.st_mode) ? static_cast<uint64_t>(info.st_size) : 0;
@@ -215,7 +242,7 @@ absl::StatusOr<uint64_t> SizeOfPrivateFile(const std::string& path, uint64_t max
 
 absl::Status OverwriteInFile(const std::string& path, std::span<const FilePatch> patches,
                              bool sync) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, path);
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   for (const FilePatch& patch : patches) {
@@ -226,8 +253,7 @@ absl::Status OverwriteInFile(const std::string& path, std::span<const FilePatch>
 }
 
 absl::Status ReadFromFile(const std::string& path, uint64_t at, MutableBytes out) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, path);
+  SHOAL_ASSIGN_OR_RETURN(const int fd, OpenToRead(path));
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   return ReadAt(fd, path, at, out);
 }
@@ -271,7 +297,7 @@ absl::Status WipeOpenFile(int fd, absl::string_view what) {
 }
 
 absl::Status WipeFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, path);
   absl::Status status = WipeOpenFile(fd, path);
   ::close(fd);

@@ -19,9 +19,14 @@ enum class FileMode : uint32_t {
   kPrivate = 0600,  // keys and state: only the owner may read them
 };
 
-// A file, or a pipe to its end. NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (larger than
-// `max_bytes`) or FAILED_PRECONDITION (a directory, or a device, which may have no end), each
-// naming the path.
+// Opens a file, or a pipe, to read it. To open a pipe that nobody writes to would take forever: one
+// with a name to which nobody has written for `wait_ms` is FAILED_PRECONDITION. Whoever calls
+// closes the descriptor.
+absl::StatusOr<int> OpenToRead(const std::string& path, int wait_ms = 30'000);
+
+// A file, or a pipe to its end (see OpenToRead). NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED
+// (larger than `max_bytes`) or FAILED_PRECONDITION (a directory, or a device, which may have no
+// end), each naming the path.
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes = 1ull << 32);
 
 // As ReadFile; also PERMISSION_DENIED for a file that others may read or write.

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -59,6 +61,25 @@ TEST(FileTest, ReadsNoDevices) {
                              ReadFile(absl::StrCat("/dev/fd/", ends[0])));
   EXPECT_EQ(content, "from a pipe");
   EXPECT_EQ(::close(ends[0]), 0);
+}
+
+// A pipe with a name may have nobody at its other end, ever.
+TEST(FileTest, WaitsForNoPipeForever) {
+  const std::string path = TempPath("pipe");
+  ::unlink(path.c_str());
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(OpenToRead(path, 100), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                              "is a pipe to which nobody has written"));
+  // None of these waits at all.
+  const FilePatch patch{.at = 0, .bytes = AsBytes("x")};
+  EXPECT_FALSE(AppendToFile(path, 0, AsBytes("x")).ok());
+  EXPECT_FALSE(OverwriteInFile(path, {&patch, 1}, false).ok());
+  // Whoever is there has the time that it takes.
+  std::thread writer([&] { std::ofstream(path) << "by name"; });
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::string content, ReadFile(path));
+  EXPECT_EQ(content, "by name");
+  writer.join();
+  EXPECT_FALSE(WipeFile(path).ok());
 }
 
 // Parts are compared, and not letters.

@@ -1,0 +1,92 @@
+#include "src/audit/peek.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace shoal::audit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uintmax_t kEndBytes = 1 << 16;
+constexpr uintmax_t kWholeBytes = 1 << 26;
+
+std::string ReadPart(std::ifstream& file, uintmax_t at, uintmax_t bytes) {
+  std::string part(bytes, '\0');
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(at));
+  file.read(part.data(), static_cast<std::streamsize>(part.size()));
+  part.resize(static_cast<size_t>(file.gcount()));
+  return part;
+}
+
+// Without bytes of zero and the mark of an encoding.
+std::string Letters(std::string text) {
+  std::erase(text, '\0');
+  for (const absl::string_view mark : {"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"}) {
+    if (absl::StartsWith(text, mark)) text.erase(0, mark.size());
+  }
+  return text;
+}
+
+}  // namespace
+
+bool IsCodeOrMedia(absl::string_view name) {
+  if (absl::EndsWith(name, ".DS_Store") || absl::EndsWith(name, "Thumbs.db")) return true;
+  static constexpr absl::string_view kEnds[] = {
+      // Code, and what tests and builds make of it.
+      ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".m", ".mm", ".s", ".asm", ".rs",
+      ".go", ".py", ".pyi", ".pyx", ".pxd", ".pyc", ".pyo", ".js", ".mjs", ".cjs", ".jsx", ".ts",
+      ".tsx", ".mts", ".cts", ".vue", ".svelte", ".java", ".kt", ".scala", ".rb", ".php", ".pl",
+      ".pm", ".lua", ".sh", ".bash", ".zsh", ".fish", ".ps1", ".bat", ".cmd", ".cs", ".fs", ".vb",
+      ".swift", ".dart", ".ex", ".erl", ".hs", ".ml", ".mli", ".clj", ".sql", ".css", ".scss",
+      ".less", ".html", ".htm", ".map", ".el", ".vim", ".tcl", ".awk", ".jl", ".f90", ".proto",
+      ".bzl", ".bazel", ".cmake", ".mk", ".m4", ".po", ".mo", ".o", ".a", ".so", ".dll", ".exe",
+      ".wasm", ".class", ".node", ".rlib", ".rmeta",
+      // Documentation.
+      ".md", ".markdown", ".rst", ".adoc", ".tex", ".pod", ".pdf",
+      // Images, sounds and letters.
+      ".png", ".jpg", ".jpeg", ".gif", ".svg", ".ico", ".webp", ".bmp", ".ttf", ".otf", ".woff",
+      ".woff2", ".eot", ".mp3", ".mp4", ".wav", ".ogg", ".webm"};
+  const size_t dot = name.rfind('.');
+  if (dot == absl::string_view::npos) return false;
+  const std::string end = absl::AsciiStrToLower(name.substr(dot));
+  return std::ranges::find(kEnds, end) != std::end(kEnds);
+}
+
+std::optional<std::string> Peek(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error) || error) return "";
+  const uintmax_t size = fs::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) return std::nullopt;
+  const std::string begin = ReadPart(file, 0, std::min(size, kEndBytes));
+  if (begin.size() < std::min(size, kEndBytes)) return std::nullopt;
+  std::string text = Letters(begin);
+  if (size <= kEndBytes) return text;
+  const bool is_object = absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
+  if (is_object && size > kWholeBytes) return std::nullopt;
+  const uintmax_t more = is_object ? size - kEndBytes : std::min(size - kEndBytes, kEndBytes);
+  std::string end = ReadPart(file, size - more, more);
+  std::erase(end, '\0');
+  return text + end;
+}
+
+bool HasLine(absl::string_view text, absl::string_view beginning) {
+  for (const absl::string_view line : absl::StrSplit(text, absl::ByAnyChar("\r\n"))) {
+    if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), beginning)) return true;
+  }
+  return false;
+}
+
+}  // namespace shoal::audit

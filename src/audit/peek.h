@@ -1,0 +1,27 @@
+// What a file has in it whose name does not say so: enough of it to tell whether it must be named.
+#ifndef SHOAL_SRC_AUDIT_PEEK_H_
+#define SHOAL_SRC_AUDIT_PEEK_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace shoal::audit {
+
+// Whether a file is source code, documentation, an image or what a compiler made, by the end of its
+// name. Such files quote records and package lists, and are none.
+bool IsCodeOrMedia(absl::string_view name);
+
+// What a regular file of another kind begins and ends with; of an object in JSON, whose marks may
+// stand anywhere, all of it. Bytes of zero and what says the encoding are left out, so that UTF-16
+// reads as ASCII. Empty for what is no regular file. Nothing for one that cannot be read, or an
+// object of more than 64 MiB.
+std::optional<std::string> Peek(const std::string& path);
+
+// Whether a text has a line that begins so, behind blanks.
+bool HasLine(absl::string_view text, absl::string_view beginning);
+
+}  // namespace shoal::audit
+
+#endif  // SHOAL_SRC_AUDIT_PEEK_H_
