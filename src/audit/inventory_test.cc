@@ -486,7 +486,8 @@ TEST(InventoryTest, BothListsOfAPackageLockSayTheSame) {
     return lines;
   };
   EXPECT_EQ(parse(""), all);
-  EXPECT_EQ(parse(R"("a":{"version":"1.0.0","dependencies":{"b":{"version":"2.0.0"}}},
+  EXPECT_EQ(parse(R"("a":{"version":"1.0.0","resolved":"https://h/a/-/a-1.0.0.tgz",
+                       "dependencies":{"b":{"version":"2.0.0"}}},
                      "alias":{"version":"npm:real@3.0.0"},
                      "git":{"version":"git+ssh://git@h/x.git#abc","from":"git@h/x.git"},
                      "web":{"version":"https://h/web/-/web-6.0.0.tgz"},
@@ -503,6 +504,8 @@ TEST(InventoryTest, BothListsOfAPackageLockSayTheSame) {
            {R"("mine":{"version":"file:packages/mine","dependencies":{"d":{"version":"5.0.0"}}})",
             "! packages/mine/node_modules/d: " + lacks},
            {R"("a":{"version":"1.0.1"})", "! node_modules/a: " + other + "a 1.0.1"},
+           {R"("a":{"version":"1.0.0","resolved":"https://h/a/-/a-1.0.1.tgz"})",
+            "! node_modules/a: is at the address of something else in `dependencies`"},
            {R"("a":{"version":"npm:d@1.0.0"})", "! node_modules/a: " + other + "d 1.0.0"},
            {R"("alias":{"version":"3.0.0"})", "! node_modules/alias: " + other + "alias 3.0.0"},
            {R"("web":{"version":"https://h/web/-/web-5.0.0.tgz"})",

@@ -435,6 +435,12 @@ absl::Status SkipContradictions(const JsonView& dependencies, const std::string&
             collector.Skip(place, absl::StrCat("is another package in `dependencies`: ", named.name,
                                                " ", named.version)));
       }
+      SHOAL_ASSIGN_OR_RETURN(const std::string own_address, AddressOf(package));
+      if (!named.is_address() && !own_address.empty() &&
+          SaidOfNpm(own_address, named.name, named.version) != Said::kSame) {
+        SHOAL_RETURN_IF_ERROR(
+            collector.Skip(place, "is at the address of something else in `dependencies`"));
+      }
       SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, entry.Get("link"));
       SHOAL_ASSIGN_OR_RETURN(const bool link, link_view.Bool());
       if (link) place = address;
