@@ -435,7 +435,7 @@ def read_poetry_lock(case):
         except Exception as error:
             raise Refused(f"{type(error).__name__}: {error}") from error
     # Of two entries of one name and version its repository keeps what it keeps.
-    truth = Truth([Entry("PyPI", name, text) for name, text, kind in locked if kind != "directory"])
+    truth = Truth([Entry("PyPI", name, text, open=kind not in (None, "legacy")) for name, text, kind in locked if kind != "directory"])
     if len(listed) < len(locked):
         raise Refused("more packages than the file has")
     return truth
@@ -451,8 +451,15 @@ def of_locked(lock, ecosystem, is_own):
         if not isinstance(name, str) or not isinstance(text, str) or not isinstance(package.get("source", {}), (str, dict)):
             raise Refused("no name or no version")
         if not is_own(package):
-            truth.entries.append(Entry(ecosystem, name, text))
+            truth.entries.append(Entry(ecosystem, name, text, open=comes_from_elsewhere(package.get("source"))))
     return truth
+
+
+def comes_from_elsewhere(source):
+    """Whether a package is not from a registry, which is asked for it by name and version."""
+    if isinstance(source, dict):
+        return source.get("type") not in (None, "", "legacy")
+    return bool(source) and not source.startswith(("registry+", "sparse+"))
 
 
 def read_cargo_lock(case):
@@ -484,7 +491,13 @@ def read_package_lock(case, npm):
     truth = Truth()
     for package in answer["packages"]:
         if not package["own"]:
-            truth.entries.append(Entry("npm", package["name"], package["version"]))
+            # npm copies what a package at an address says of itself.
+            resolved = package["resolved"] if isinstance(package["resolved"], str) else ""
+            name, text = package["name"], package["version"]
+            # Where a file does not say which version of the format it has, npm leaves an alias as it is.
+            if text and text.startswith("npm:"):
+                name, _, text = text.removeprefix("npm:").rpartition("@")
+            truth.entries.append(Entry("npm", name, text, open=bool(resolved) and "/-/" not in resolved))
     return truth
 
 

@@ -82,6 +82,16 @@ absl::Status ReadInventoryFile(const std::string& path, const Distribution& dist
 // RFC 3986. Nothing for a cut-off or wrong escape.
 std::optional<std::string> PercentDecoded(absl::string_view text);
 
+// A version of Go itself, as the module "stdlib" has it in advisories: "1.21.0-rc.2" for
+// "go1.21rc2". The text itself where it is none of those.
+std::string GoRelease(absl::string_view text);
+
+// Marks what the manifests beside a lock file need and the lock file does not say: one of
+// yesterday, or of another project. Of package.json, those of workspaces too, and of go.mod, which
+// also says what of go.sum is used: the items from `first` on are those of the lock file.
+absl::Status CompareWithManifests(const std::string& lock, const Distribution& distribution,
+                                  size_t first, Inventory& inventory);
+
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector);
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector);
 // The name of the package whose Cargo.toml this is. Empty if it cannot be read, or is the root of a

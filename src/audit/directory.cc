@@ -30,6 +30,7 @@ namespace fs = std::filesystem;
 // Manifests whose lock files name more than one of them.
 constexpr absl::string_view kNpm = "package.json", kCargo = "Cargo.toml";
 constexpr absl::string_view kPyproject = "pyproject.toml";
+constexpr absl::string_view kGo = "go.mod";
 
 constexpr size_t kMaxToolsBytes = size_t{1} << 20;
 
@@ -41,13 +42,21 @@ constexpr absl::string_view kNotRead = "is of a format that is not read here";
 // whether all that a manifest needs is in it.
 absl::string_view KindOfLock(absl::string_view name) {
   static constexpr std::pair<absl::string_view, absl::string_view> kLocks[] = {
-      {"package-lock.json", kNpm}, {"npm-shrinkwrap.json", kNpm},
-      {"yarn.lock", kNpm},         {"pnpm-lock.yaml", kNpm},
-      {"bun.lock", kNpm},          {"bun.lockb", kNpm},
-      {"poetry.lock", kPyproject}, {"uv.lock", kPyproject},
-      {"pdm.lock", kPyproject},    {"Pipfile.lock", "Pipfile"},
-      {"Cargo.lock", kCargo},      {"Gemfile.lock", "Gemfile"},
-      {"gems.locked", "gems.rb"},  {"composer.lock", "composer.json"}};
+      {"package-lock.json", kNpm},
+      {"npm-shrinkwrap.json", kNpm},
+      {"yarn.lock", kNpm},
+      {"pnpm-lock.yaml", kNpm},
+      {"bun.lock", kNpm},
+      {"bun.lockb", kNpm},
+      {"poetry.lock", kPyproject},
+      {"uv.lock", kPyproject},
+      {"pdm.lock", kPyproject},
+      {"Pipfile.lock", "Pipfile"},
+      {"Cargo.lock", kCargo},
+      {"Gemfile.lock", "Gemfile"},
+      {"gems.locked", "gems.rb"},
+      {"composer.lock", "composer.json"},
+      {"go.sum", kGo}};
   for (const auto& [lock, kind] : kLocks) {
     if (name == lock) return kind;
   }
@@ -55,11 +64,10 @@ absl::string_view KindOfLock(absl::string_view name) {
 }
 
 // What a manifest without a lock file leaves open. Empty for another file. `kind`: of the lock
-// files that say what it does not; none says what go.mod does: the versions of Go itself and what
-// replaces a module.
+// files that say what it does not.
 absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
-  static constexpr absl::string_view kWithLock[] = {kNpm,      kPyproject, "Pipfile",      kCargo,
-                                                    "Gemfile", "gems.rb",  "composer.json"};
+  static constexpr absl::string_view kWithLock[] = {kNpm, kPyproject, "Pipfile", kCargo,
+                                                    kGo,  "Gemfile",  "gems.rb", "composer.json"};
   static constexpr absl::string_view kWithout[] = {"setup.py",
                                                    "setup.cfg",
                                                    "tox.ini",
@@ -78,7 +86,6 @@ absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
                                                    "Berksfile",
                                                    "Chart.yaml",
                                                    "pixi.toml",
-                                                   "go.mod",
                                                    "go.work",
                                                    "pom.xml",
                                                    "ivy.xml",
@@ -558,14 +565,16 @@ class DirectoryReader {
   absl::Status Take(const Listing& listing) {
     for (const std::string& path : listing.known) {
       found_ = true;
-      const size_t before = inventory_.parts.size();
+      const size_t before = inventory_.parts.size(), first = inventory_.items.size();
       const absl::Status read = ReadInventoryFile(path, distribution_, inventory_);
       for (size_t i = before; i < inventory_.parts.size(); ++i) {
         AddPart(path, inventory_.parts[i]);
       }
       if (!read.ok()) {
         SHOAL_RETURN_IF_ERROR(Skip(path, absl::StrCat("cannot be read: ", read.message())));
+        continue;
       }
+      SHOAL_RETURN_IF_ERROR(CompareWithManifests(path, distribution_, first, inventory_));
     }
     for (const Unread& unread : listing.unread) {
       SHOAL_RETURN_IF_ERROR(Skip(unread.path, unread.why));

@@ -15,110 +15,20 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/audit/collector.h"
 #include "src/audit/json.h"
+#include "src/audit/toml.h"
 #include "src/audit/version.h"
 #include "src/base/status_macros.h"
-#include "src/table/records.h"
-#include "toml++/toml.h"
 
 namespace shoal::audit {
 namespace {
 
 constexpr int64_t kNewestPackageLock = 3;
-
-// A key of so many parts makes as many tables in tables, which are freed by as many nested calls.
-constexpr size_t kMaxKeyParts = 32;
-// What is parsed takes up to fifty times the bytes of its text.
-constexpr size_t kMaxTomlBytes = size_t{1} << 24;
-
-// The place behind the string that begins at `at`. The end of the text if the string has no end.
-size_t AfterString(absl::string_view text, size_t at) {
-  const char quote = text[at];
-  const std::string three(3, quote);
-  const bool is_long = absl::StartsWith(text.substr(at), three);
-  const absl::string_view close = absl::string_view(three).substr(0, is_long ? 3 : 1);
-  for (at += close.size(); at < text.size(); ++at) {
-    if (!is_long && text[at] == '\n') return text.size();
-    if (quote == '"' && text[at] == '\\') {
-      ++at;
-    } else if (absl::StartsWith(text.substr(at), close)) {
-      return at + close.size();
-    }
-  }
-  return text.size();
-}
-
-// What the parser takes, but this program cannot bear: keys of very many parts. Also what TOML has
-// not, so that this function and the parser agree on where a line ends.
-absl::Status CheckToml(absl::string_view text, const Collector& collector) {
-  if (text.size() > kMaxTomlBytes) {
-    return collector.Wrong(1, absl::StrCat("has more than ", kMaxTomlBytes >> 20, " MiB"));
-  }
-  uint64_t line = 1;
-  size_t parts = 1;
-  for (size_t at = 0; at < text.size();) {
-    const char c = text[at];
-    const bool ends_line = c == '\n' || (c == '\r' && absl::StartsWith(text.substr(at), "\r\n"));
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t' && !ends_line) {
-      return collector.Wrong(line, "not TOML: a control character");
-    }
-    // toml++ asks of what is not ASCII, here and behind a backslash, whether it is white space, and
-    // what its function then does is undefined for most of it. In TOML it stands in strings and
-    // comments alone.
-    if (!absl::ascii_isascii(static_cast<unsigned char>(c))) {
-      return collector.Wrong(line, "not TOML: a character outside of strings that is not ASCII");
-    }
-    if (c == '"' || c == '\'') {
-      const size_t after = AfterString(text, at);
-      for (size_t i = at; c == '"' && i + 1 < after; ++i) {
-        if (text[i] != '\\') continue;
-        // A backslash may stand before white space that ends at the next character of the string.
-        const size_t next = std::min(text.find_first_not_of(" \t\r\n", i + 1), after - 1);
-        if (!absl::ascii_isascii(static_cast<unsigned char>(text[next]))) {
-          return collector.Wrong(line, "a character that is not ASCII behind a backslash");
-        }
-        i = next == i + 1 ? next : next - 1;  // what is escaped is no backslash of its own
-      }
-      line += static_cast<uint64_t>(std::count(text.begin() + at, text.begin() + after, '\n'));
-      at = after;
-      continue;
-    }
-    if (c == '#') {
-      const size_t end = std::min(text.find_first_of("\r\n", at), text.size());
-      at = end;
-      continue;
-    }
-    line += c == '\n';
-    // Between these there is one key at most.
-    if (absl::string_view("\n=,[{").find(c) != absl::string_view::npos) parts = 1;
-    parts += c == '.';
-    if (parts > kMaxKeyParts) {
-      return collector.Wrong(line, absl::StrCat("a key has more than ", kMaxKeyParts, " parts"));
-    }
-    ++at;
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<toml::table> ParseToml(absl::string_view content, const Collector& collector) {
-  if (const absl::Status utf16 = table::RefuseUtf16(content); !utf16.ok()) {
-    return collector.Wrong(1, utf16.message());
-  }
-  absl::ConsumePrefix(&content, "\xef\xbb\xbf");  // a byte order mark
-  SHOAL_RETURN_IF_ERROR(CheckToml(content, collector));
-  toml::parse_result parsed = toml::parse(std::string_view(content.data(), content.size()));
-  if (!parsed) {
-    const std::string_view what = parsed.error().description();
-    return collector.Wrong(parsed.error().source().begin.line,
-                           absl::StrCat("not TOML: ", absl::string_view(what.data(), what.size())));
-  }
-  return std::move(parsed).table();
-}
-
-absl::string_view KeyOf(const toml::key& key) { return {key.str().data(), key.str().size()}; }
+constexpr size_t kMaxNeedingBytes = 128;
 
 // The member's text; empty if it is not there.
 absl::StatusOr<std::string> TextOf(const toml::table& table, absl::string_view name,
@@ -129,6 +39,11 @@ absl::StatusOr<std::string> TextOf(const toml::table& table, absl::string_view n
     return collector.Wrong(node->source().begin.line, absl::StrCat(name, " is no text"));
   }
   return node->as_string()->get();
+}
+
+// Why what `of` needs is unchecked. A name of millions of bytes is not said for each of its needs.
+std::string NeededBy(absl::string_view of) {
+  return absl::StrCat("is needed by ", of.substr(0, kMaxNeedingBytes), ", and is not in the file");
 }
 
 // A package of a lock file, with its name and its version.
@@ -196,11 +111,27 @@ bool ConsumeArchiveEnd(absl::string_view* place) {
 // Whether a place is an archive, of which a package may have any name, and not a directory.
 bool IsArchive(absl::string_view place) { return ConsumeArchiveEnd(&place); }
 
-constexpr absl::string_view kOfOther = "its archive's name is that of another package or version";
+// What the name of an archive, or its address, says about the package that a lock file names.
+enum class Said { kSame, kOther, kNothing };
 
-// Whether both are versions, and not the same one.
-bool AreOtherVersions(Order order, absl::string_view a, absl::string_view b) {
-  return CompareTexts(order, a, b).value_or(0) != 0;
+constexpr absl::string_view kOfOther = "its archive's name is that of another package or version";
+constexpr absl::string_view kFromAddress = "it comes from an address";
+
+// Why an entry whose address says this is doubtful. Empty if it is not.
+absl::string_view DoubtOf(Said said) {
+  return said == Said::kOther ? kOfOther : said == Said::kNothing ? kFromAddress : "";
+}
+
+absl::Status AddWithDoubt(absl::string_view ecosystem, absl::string_view name,
+                          absl::string_view version, absl::string_view doubt,
+                          Collector& collector) {
+  return collector.Add(ecosystem, name, version,
+                       doubt.empty() ? Certainty::kCertain : Certainty::kDoubtful, doubt);
+}
+
+// Whether both texts are one version. What is no version is the same as its own text alone.
+bool IsSameVersion(Order order, absl::string_view a, absl::string_view b) {
+  return a == b || CompareTexts(order, a, b) == 0;
 }
 
 // The path of an address on the web, or of a file, in small letters and with no escapes. Empty for
@@ -218,62 +149,112 @@ std::string PathOfAddress(absl::string_view address) {
 // What parts the name of a package from that of its archive at registries of npm.
 constexpr char kLoneHyphen[] = "/-/";
 
-// Whether an address is that of an archive of another package of npm, or of another version of it.
-// Registries and their mirrors have archives at WAY/NAME/-/FILE-VERSION.tgz, where NAME may have a
-// scope; that is known by the lone hyphen. Others have a way of their own, and say something only
-// where the archive is called after the package.
-bool IsOfOtherNpm(absl::string_view address, absl::string_view name, absl::string_view version) {
-  const std::string path = PathOfAddress(address), whole = absl::AsciiStrToLower(name),
-                    last = std::string(BaseName(whole));
+// The package whose archives lie in a directory of a registry of npm: the last part of the way,
+// with its scope.
+std::string OwnerOf(absl::string_view way) {
+  const absl::string_view scope = BaseName(way.substr(0, way.rfind('/')));
+  return absl::StartsWith(scope, "@") ? absl::StrCat(scope, "/", BaseName(way))
+                                      : std::string(BaseName(way));
+}
+
+// The package and the version that an address of a registry names. Nothing of any other address.
+std::optional<std::pair<std::string, std::string>> NamedByAddress(absl::string_view address) {
+  const std::string path = PathOfAddress(address);
+  const size_t lone = path.rfind(kLoneHyphen);
+  if (lone == std::string::npos) return std::nullopt;
+  const std::string owner = OwnerOf(path.substr(0, lone));
   absl::string_view file = BaseName(path);
-  if (!ConsumeArchiveEnd(&file)) return false;
+  if (!ConsumeArchiveEnd(&file) ||
+      !absl::ConsumePrefix(&file, absl::StrCat(BaseName(owner), "-"))) {
+    return std::nullopt;
+  }
+  return std::pair(owner, std::string(file));
+}
+
+// What an address says about a package of npm. Registries and their mirrors have archives at
+// WAY/NAME/-/FILE-VERSION.tgz, where NAME may have a scope; that is known by the lone hyphen.
+// Others have a way of their own, which counts where the archive is called after the package, as
+// npm pack calls it, or lies below NAME/VERSION. Of a repository, or of a file of any other name,
+// nobody knows which package and version it has: npm copies what the package says of itself.
+Said SaidOfNpm(absl::string_view address, absl::string_view name, absl::string_view version) {
+  const std::string path = PathOfAddress(address), whole = absl::AsciiStrToLower(name),
+                    number = absl::AsciiStrToLower(version), last = std::string(BaseName(whole));
+  absl::string_view file = BaseName(path);
+  const bool is_archive = ConsumeArchiveEnd(&file);
   // The last one: a way may have others, as that of GitLab's groups.
   const size_t lone = path.rfind(kLoneHyphen);
-  if (lone != std::string::npos) {
-    const absl::string_view before = absl::string_view(path).substr(0, lone);
-    const absl::string_view scope = BaseName(before.substr(0, before.rfind('/')));
-    const std::string owner =
-        absl::StrCat(absl::StartsWith(scope, "@") ? scope : "",
-                     absl::StartsWith(scope, "@") ? "/" : "", BaseName(before));
-    if (owner != whole) return true;
+  if (lone != std::string::npos && OwnerOf(path.substr(0, lone)) != whole) return Said::kOther;
+  if (!is_archive) {
+    return lone == std::string::npos && absl::EndsWith(path.substr(0, path.rfind('/')),
+                                                       absl::StrCat("/", whole, "/", number))
+               ? Said::kSame
+               : Said::kNothing;
   }
-  if (absl::ConsumePrefix(&file, absl::StrCat(last, "-"))) {
-    return AreOtherVersions(Order::kSemver, file, absl::AsciiStrToLower(version));
+  const std::string packed = absl::StrReplaceAll(whole, {{"@", ""}, {"/", "-"}});
+  for (const std::string& of : {last, packed}) {
+    absl::string_view rest = file;
+    if (!absl::ConsumePrefix(&rest, absl::StrCat(of, "-"))) continue;
+    if (IsSameVersion(Order::kSemver, rest, number)) return Said::kSame;
+    return Said::kOther;
   }
   // A file of another name, that is of something with a version.
   const size_t hyphen = file.find('-');
-  return lone != std::string::npos && hyphen != absl::string_view::npos &&
-         absl::StrContains(file.substr(hyphen), ".");
+  if (hyphen != absl::string_view::npos && absl::StrContains(file.substr(hyphen), ".")) {
+    return Said::kOther;
+  }
+  // Some registries call archives by their hashes.
+  return lone == std::string::npos ? Said::kNothing : Said::kSame;
 }
 
-// The same of what Poetry names: a wheel (NAME-VERSION-..) or a source distribution.
-bool IsOfOtherPython(absl::string_view file, absl::string_view name, absl::string_view version) {
+// What the name of a file says about a package of Python that has these versions: of a wheel
+// (NAME-VERSION-..) or a source distribution (NAME-VERSION.tar.gz).
+Said SaidOfPython(absl::string_view file, absl::string_view name,
+                  std::span<const absl::string_view> versions) {
   const auto is_name = [&](absl::string_view text) {
     const auto one = PackageKey("PyPI", text), other = PackageKey("PyPI", name);
     return one.ok() && other.ok() && *one == *other;
   };
+  const auto is_version = [&](absl::string_view text) {
+    return std::ranges::any_of(versions, [&](absl::string_view version) {
+      return IsSameVersion(Order::kPep440, text, version);
+    });
+  };
   if (absl::EndsWith(file, ".whl")) {
     const std::vector<absl::string_view> parts = absl::StrSplit(file, '-');
-    return parts.size() >= 5 &&
-           (!is_name(parts[0]) || AreOtherVersions(Order::kPep440, parts[1], version));
+    if (parts.size() < 5) return Said::kNothing;
+    // A wheel's name has an underscore in place of what its version may not have there.
+    const bool is_same = is_version(parts[1]) ||
+                         is_version(absl::StrReplaceAll(parts[1], {{"_", "-"}})) ||
+                         is_version(absl::StrReplaceAll(parts[1], {{"_", "+"}})) ||
+                         is_version(absl::StrReplaceAll(parts[1], {{"_", "!"}}));
+    return is_name(parts[0]) && is_same ? Said::kSame : Said::kOther;
   }
-  if (!absl::ConsumeSuffix(&file, ".tar.gz") && !absl::ConsumeSuffix(&file, ".tar.bz2") &&
-      !absl::ConsumeSuffix(&file, ".tar.xz") && !absl::ConsumeSuffix(&file, ".zip")) {
-    return false;
+  if (!absl::ConsumeSuffix(&file, ".tar.gz") && !absl::ConsumeSuffix(&file, ".tgz") &&
+      !absl::ConsumeSuffix(&file, ".tar.bz2") && !absl::ConsumeSuffix(&file, ".tar.xz") &&
+      !absl::ConsumeSuffix(&file, ".zip")) {
+    return Said::kNothing;
   }
-  const size_t hyphen = file.rfind('-');
-  return hyphen != absl::string_view::npos && is_name(file.substr(0, hyphen)) &&
-         AreOtherVersions(Order::kPep440, file.substr(hyphen + 1), version);
+  // Names and versions may have hyphens.
+  for (size_t at = file.find('-'); at != absl::string_view::npos; at = file.find('-', at + 1)) {
+    if (is_name(file.substr(0, at)) && is_version(file.substr(at + 1))) return Said::kSame;
+  }
+  return absl::StrContains(file, "-") ? Said::kOther : Said::kNothing;
 }
 
-bool HasFilesOfOther(const LockedPackage& package) {
-  const toml::array* const files = (*package.table)["files"].as_array();
-  return files != nullptr && std::any_of(files->begin(), files->end(), [&](const toml::node& file) {
-           const toml::table* const table = file.as_table();
-           if (table == nullptr) return false;
-           const std::string name = (*table)["file"].value_or(std::string());
-           return IsOfOtherPython(name, package.name, package.version);
-         });
+// The same of a list of files, of which each may contradict.
+Said SaidOfFiles(const toml::node* files, absl::string_view name,
+                 std::span<const absl::string_view> versions) {
+  const toml::array* const list = files == nullptr ? nullptr : files->as_array();
+  if (list == nullptr) return Said::kNothing;
+  Said said = Said::kNothing;
+  for (const toml::node& file : *list) {
+    const toml::table* const table = file.as_table();
+    if (table == nullptr) continue;
+    const Said of_file = SaidOfPython((*table)["file"].value_or(std::string()), name, versions);
+    if (of_file == Said::kOther) return of_file;
+    if (of_file == Said::kSame) said = of_file;
+  }
+  return said;
 }
 
 // The text of a member, if it has one: npm writes `true` where there is no address.
@@ -288,11 +269,35 @@ absl::Status AddNpm(absl::string_view name, absl::string_view version, const Jso
                     Collector& collector) {
   SHOAL_ASSIGN_OR_RETURN(const std::string address, AddressOf(package));
   // In place of a version an address says neither that nor the package's name for sure.
-  const absl::string_view doubt = absl::StrContains(version, ":") ? "it comes from an address"
-                                  : IsOfOtherNpm(address, name, version) ? kOfOther
-                                                                         : "";
-  return collector.Add("npm", name, version,
-                       doubt.empty() ? Certainty::kCertain : Certainty::kDoubtful, doubt);
+  absl::string_view doubt;
+  if (absl::StrContains(version, ":")) {
+    doubt = kFromAddress;
+  } else if (!address.empty()) {
+    doubt = DoubtOf(SaidOfNpm(address, name, version));
+  }
+  if (doubt == kOfOther) {
+    // npm installs what is at the address.
+    if (const auto other = NamedByAddress(address); other.has_value()) {
+      SHOAL_RETURN_IF_ERROR(collector.Add("npm", other->first, other->second, Certainty::kPossible,
+                                          absl::StrCat("it is at the address of ", name)));
+    }
+  }
+  return AddWithDoubt("npm", name, version, doubt, collector);
+}
+
+// The names in one node_modules, and in all of them that a package can use, the nearest first.
+using Names = std::set<absl::string_view>;
+using Scopes = std::vector<const Names*>;
+
+// Marks what `of` needs and nothing in its reach provides. Empty: the project itself.
+absl::Status SkipMissing(const std::vector<JsonView::Member>& needs, const Names& exempt,
+                         const Scopes& scopes, absl::string_view of, Collector& collector) {
+  for (const JsonView::Member& need : needs) {
+    const auto has_it = [&](const Names* names) { return names->contains(need.name); };
+    if (exempt.contains(need.name) || std::ranges::any_of(scopes, has_it)) continue;
+    SHOAL_RETURN_IF_ERROR(collector.Skip(need.name, NeededBy(of.empty() ? "the project" : of)));
+  }
+  return absl::OkStatus();
 }
 
 // A package as `dependencies` names it.
@@ -312,12 +317,17 @@ absl::StatusOr<NpmDependency> ReadDependency(absl::string_view name, const JsonV
   return NpmDependency{version.substr(0, at), version.substr(at + 1)};
 }
 
-// Versions 1 of npm's lock files: packages in packages.
-absl::Status ParseDependencies(const JsonView& dependencies, Collector& collector) {
+// Version 1 of npm's lock files: packages in packages. `outer`: the names around these.
+absl::Status ParseDependencies(const JsonView& dependencies, const Scopes& outer,
+                               Collector& collector) {
   static constexpr absl::string_view kMembers[] = {
       "version", "resolved", "integrity", "bundled",      "dev",  "optional",   "devOptional",
       "peer",    "requires", "from",      "dependencies", "name", "extraneous", "inBundle"};
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, dependencies.Members());
+  Names names;
+  for (const JsonView::Member& member : members) names.insert(member.name);
+  Scopes scopes = outer;
+  scopes.insert(scopes.begin(), &names);
   for (const auto& [name, package] : members) {
     SHOAL_ASSIGN_OR_RETURN(const NpmDependency named, ReadDependency(name, package));
     if (absl::StartsWith(named.version, "file:") && !IsArchive(named.version)) {
@@ -327,13 +337,73 @@ absl::Status ParseDependencies(const JsonView& dependencies, Collector& collecto
     }
     SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kMembers, name, collector));
     SHOAL_ASSIGN_OR_RETURN(const JsonView inner, package.Get("dependencies"));
-    SHOAL_RETURN_IF_ERROR(ParseDependencies(inner, collector));
+    SHOAL_RETURN_IF_ERROR(ParseDependencies(inner, scopes, collector));
+    // What it requires may lie below it.
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> below, inner.Members());
+    Names own;
+    for (const JsonView::Member& member : below) own.insert(member.name);
+    SHOAL_ASSIGN_OR_RETURN(const JsonView requires_view, package.Get("requires"));
+    if (requires_view.Bool().ok()) continue;  // as the whole file has it
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> needs, requires_view.Members());
+    SHOAL_RETURN_IF_ERROR(SkipMissing(needs, own, scopes, name, collector));
   }
   return absl::OkStatus();
 }
 
 // The entries of `packages` by their places.
 using NpmPlaces = std::map<std::string, JsonView, std::less<>>;
+
+// Longer ones than any that a file system has would take very long to look through.
+constexpr size_t kMaxPlaceBytes = 4096;
+
+// Which packages lie in which node_modules, by the directories that have these.
+class NpmTree {
+ public:
+  void Add(absl::string_view place) {
+    const size_t at = place.rfind(kModules);
+    if (at == absl::string_view::npos || (at > 0 && place[at - 1] != '/')) return;
+    names_[place.substr(0, at == 0 ? 0 : at - 1)].insert(place.substr(at + kModules.size()));
+  }
+
+  // What a package at this place finds there and in the directories above, as node looks for it.
+  Scopes Reach(absl::string_view place) const {
+    Scopes scopes;
+    // What lies outside of the project does not reach it.
+    const bool is_outside = absl::StartsWith(place, "..") || absl::StartsWith(place, "/") ||
+                            absl::StrContains(place, ":");
+    for (absl::string_view at = place; !at.empty() || !is_outside;) {
+      if (const auto found = names_.find(at); found != names_.end()) {
+        scopes.push_back(&found->second);
+      }
+      if (at.empty()) break;
+      const size_t slash = at.rfind('/');
+      at = at.substr(0, slash == absl::string_view::npos ? 0 : slash);
+    }
+    return scopes;
+  }
+
+ private:
+  std::map<absl::string_view, Names, std::less<>> names_;
+};
+
+// Marks what an entry of `packages` needs and the file does not name. What is optional may be
+// missing, as may be peers: not every version of npm installs these.
+absl::Status SkipMissingOf(absl::string_view place, const JsonView& package, const Scopes& scopes,
+                           Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonView optional_view, package.Get("optionalDependencies"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> optional, optional_view.Members());
+  Names exempt;
+  for (const JsonView::Member& member : optional) exempt.insert(member.name);
+  // Tools to work on a package are there for the project and its workspaces.
+  const bool is_project = !absl::StrContains(place, kModules) && !absl::StartsWith(place, "..");
+  for (const char* const kind : {"dependencies", "devDependencies"}) {
+    if (!is_project && kind == absl::string_view("devDependencies")) continue;
+    SHOAL_ASSIGN_OR_RETURN(const JsonView needs_view, package.Get(kind));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> needs, needs_view.Members());
+    SHOAL_RETURN_IF_ERROR(SkipMissing(needs, exempt, scopes, place, collector));
+  }
+  return absl::OkStatus();
+}
 
 // Version 2 has each package twice: in `packages`, which npm reads since its version 7, and in
 // `dependencies` for those before. Whatever these say else is unchecked. `parent`: the place of the
@@ -365,12 +435,142 @@ absl::Status SkipContradictions(const JsonView& dependencies, const std::string&
             collector.Skip(place, absl::StrCat("is another package in `dependencies`: ", named.name,
                                                " ", named.version)));
       }
+      SHOAL_ASSIGN_OR_RETURN(const std::string own_address, AddressOf(package));
+      if (!named.is_address() && !own_address.empty() &&
+          SaidOfNpm(own_address, named.name, named.version) != Said::kSame) {
+        SHOAL_RETURN_IF_ERROR(
+            collector.Skip(place, "is at the address of something else in `dependencies`"));
+      }
       SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, entry.Get("link"));
       SHOAL_ASSIGN_OR_RETURN(const bool link, link_view.Bool());
       if (link) place = address;
     }
     SHOAL_ASSIGN_OR_RETURN(const JsonView inner, package.Get("dependencies"));
     SHOAL_RETURN_IF_ERROR(SkipContradictions(inner, place, places, collector));
+  }
+  return absl::OkStatus();
+}
+
+// One text for all spellings of a package of Python.
+std::string KeyOfPython(absl::string_view name) {
+  return PackageKey("PyPI", name).value_or(std::string(name));
+}
+
+using PoetryVersions = std::map<std::string, std::vector<absl::string_view>>;
+
+// Marks what a package needs under all circumstances and the file does not list.
+absl::Status SkipMissingOf(const LockedPackage& package, const PoetryVersions& versions,
+                           Collector& collector) {
+  const toml::node* const node = package.table->get("dependencies");
+  if (node == nullptr) return absl::OkStatus();
+  if (!node->is_table()) {
+    return collector.Wrong(node->source().begin.line, "`dependencies` is no table");
+  }
+  static constexpr absl::string_view kConditions[] = {"optional", "markers", "marker", "python",
+                                                      "platform"};
+  for (const auto& [key, need] : *node->as_table()) {
+    const toml::table* const table = need.as_table();
+    // Several, each for a part of what Python and the system may be.
+    if (need.is_array()) continue;
+    if (table != nullptr && std::ranges::any_of(kConditions, [&](absl::string_view condition) {
+          return table->contains(std::string_view(condition.data(), condition.size()));
+        })) {
+      continue;
+    }
+    if (versions.contains(KeyOfPython(KeyOf(key)))) continue;
+    SHOAL_RETURN_IF_ERROR(collector.Skip(KeyOf(key), NeededBy(package.name)));
+  }
+  return absl::OkStatus();
+}
+
+// Until version 1.1 files and hashes of all packages stand together, by the packages' names. Finds
+// the files. What these name and no package is, or what is not known there, is unchecked.
+absl::Status ReadPoetryMetadata(const toml::table& metadata, const PoetryVersions& versions,
+                                std::map<std::string, const toml::node*>& files,
+                                Collector& collector) {
+  static constexpr absl::string_view kKnown[] = {"lock-version", "python-versions", "content-hash",
+                                                 "platform"};
+  for (const auto& [key, node] : metadata) {
+    const absl::string_view part = KeyOf(key);
+    if (std::ranges::find(kKnown, part) != std::end(kKnown)) continue;
+    if (part != "files" && part != "hashes") {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(absl::StrCat("metadata.", part), kUnknownPart));
+      continue;
+    }
+    if (!node.is_table()) {
+      return collector.Wrong(node.source().begin.line, absl::StrCat(part, " is no table"));
+    }
+    for (const auto& [name, list] : *node.as_table()) {
+      const std::string of = KeyOfPython(KeyOf(name));
+      if (!versions.contains(of)) {
+        SHOAL_RETURN_IF_ERROR(
+            collector.Skip(KeyOf(name), absl::StrCat("is named in metadata.", part,
+                                                     ", and is no package of the "
+                                                     "file")));
+      }
+      if (part == "files") files[of] = &list;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The packages of a lock file of Cargo.
+class CargoPackages {
+ public:
+  void Add(const LockedPackage& package, bool has_source) {
+    const std::string version = absl::StrCat(package.name, " ", package.version);
+    known_.insert({package.name, version});
+    if (has_source) known_.insert(absl::StrCat(version, " ("));
+  }
+
+  // Whether the file lists what a dependency names: "NAME", "NAME VERSION" or "NAME VERSION
+  // (SOURCE)". What has a source there is no package of the project, which have none.
+  bool Have(absl::string_view dependency) const {
+    const size_t source = dependency.find(" (");
+    return known_.contains(
+        dependency.substr(0, source == absl::string_view::npos ? source : source + 2));
+  }
+
+ private:
+  std::set<std::string, std::less<>> known_;
+};
+
+// Marks what dependencies of a package name and the file does not list.
+absl::Status SkipMissingOf(const LockedPackage& package, const CargoPackages& packages,
+                           Collector& collector) {
+  const toml::node* const node = package.table->get("dependencies");
+  if (node == nullptr) return absl::OkStatus();
+  const toml::array* const list = node->as_array();
+  if (list == nullptr) {
+    return collector.Wrong(node->source().begin.line, "`dependencies` is not a list of texts");
+  }
+  for (const toml::node& item : *list) {
+    if (!item.is_string()) {
+      return collector.Wrong(item.source().begin.line, "`dependencies` is not a list of texts");
+    }
+    const std::string& dependency = item.as_string()->get();
+    if (packages.Have(dependency)) continue;
+    SHOAL_RETURN_IF_ERROR(collector.Skip(dependency, NeededBy(package.name)));
+  }
+  return absl::OkStatus();
+}
+
+// The first version has checksums apart: "checksum NAME VERSION (SOURCE)".
+absl::Status SkipOtherChecksums(const toml::table& file, const CargoPackages& packages,
+                                Collector& collector) {
+  const toml::node* const node = file.get("metadata");
+  if (node == nullptr) return absl::OkStatus();
+  if (!node->is_table()) {
+    return collector.Wrong(node->source().begin.line, "`metadata` is no table");
+  }
+  for (const auto& [key, value] : *node->as_table()) {
+    absl::string_view of = KeyOf(key);
+    if (!absl::ConsumePrefix(&of, "checksum ")) {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(absl::StrCat("metadata.", of), kUnknownPart));
+    } else if (!packages.Have(of)) {
+      SHOAL_RETURN_IF_ERROR(
+          collector.Skip(of, "has a checksum in the file, and is no package of it"));
+    }
   }
   return absl::OkStatus();
 }
@@ -392,6 +592,7 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
                                                         "optional",
                                                         "devOptional",
                                                         "peer",
+                                                        "ideallyInert",
                                                         "extraneous",
                                                         "inBundle",
                                                         "hasShrinkwrap",
@@ -430,7 +631,15 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
   const bool has_places = std::ranges::any_of(members, [&](const JsonView::Member& member) {
     return absl::StrContains(member.name, kModules);
   });
-  if (!has_places) SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, collector));
+  NpmTree tree;
+  Names alone;
+  if (has_places) {
+    for (const JsonView::Member& member : members) tree.Add(member.name);
+  } else {
+    SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, {}, collector));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> first, dependencies.Members());
+    for (const JsonView::Member& member : first) alone.insert(member.name);
+  }
   // The packages of the project's workspaces are those to which a link leads.
   std::set<absl::string_view> linked, paths;
   const auto is_link = [](const JsonView& package) -> absl::StatusOr<bool> {
@@ -449,6 +658,12 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
   }
   for (const auto& [path, package] : members) {
     SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kEntryMembers, path, collector));
+    if (path.size() > kMaxPlaceBytes) {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(path, "is a place that no file system has"));
+    } else {
+      const Scopes scopes = has_places ? tree.Reach(path) : Scopes{&alone};
+      SHOAL_RETURN_IF_ERROR(SkipMissingOf(path, package, scopes, collector));
+    }
     const size_t at = path.rfind(kModules);
     SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
     if (path.empty()) {
@@ -491,7 +706,8 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
 
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
   SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
-  if (const toml::table* const metadata = file["metadata"].as_table(); metadata != nullptr) {
+  const toml::table* const metadata = file["metadata"].as_table();
+  if (metadata != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(const std::string version, TextOf(*metadata, "lock-version", collector));
     const bool is_known =
         version.empty() || absl::StartsWith(version, "1.") || absl::StartsWith(version, "2.");
@@ -500,8 +716,14 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<LockedPackage> packages,
                          ReadPackages(file, {"metadata", "extras"}, collector));
   // Poetry writes it last, and refuses a file without it.
-  if (file.get("metadata") == nullptr)
-    return collector.Wrong(1, "has no [metadata]: it is cut off");
+  if (metadata == nullptr) return collector.Wrong(1, "has no [metadata]: it is cut off");
+  // One package may be there in several versions, for several versions of Python.
+  std::map<std::string, std::vector<absl::string_view>> versions;
+  for (const LockedPackage& package : packages) {
+    versions[KeyOfPython(package.name)].push_back(package.version);
+  }
+  std::map<std::string, const toml::node*> files;
+  SHOAL_RETURN_IF_ERROR(ReadPoetryMetadata(*metadata, versions, files, collector));
   // Of all versions of Poetry's format.
   static constexpr absl::string_view kKnown[] = {
       "name",   "version", "description", "category",     "optional",    "python-versions",
@@ -509,6 +731,7 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
       "extras", "source",  "platform",    "requirements", "dependencies"};
   for (const LockedPackage& package : packages) {
     SHOAL_RETURN_IF_ERROR(SkipUnknownKeys(package, kKnown, collector));
+    SHOAL_RETURN_IF_ERROR(SkipMissingOf(package, versions, collector));
     std::string type, address;
     if (const toml::node* const source = package.table->get("source"); source != nullptr) {
       if (!source->is_table()) {
@@ -521,12 +744,18 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
       collector.Own();
       continue;
     }
-    const bool is_of_other =
-        IsOfOtherPython(BaseName(PathOfAddress(address)), package.name, package.version) ||
-        HasFilesOfOther(package);
-    SHOAL_RETURN_IF_ERROR(collector.Add("PyPI", package.name, package.version,
-                                        is_of_other ? Certainty::kDoubtful : Certainty::kCertain,
-                                        is_of_other ? kOfOther : ""));
+    const std::string key = KeyOfPython(package.name);
+    const absl::string_view version = package.version;
+    absl::string_view doubt;
+    // An index is asked for a package by name and version. What comes from elsewhere is what it is.
+    if (!type.empty() && type != "legacy") {
+      doubt = DoubtOf(SaidOfPython(BaseName(PathOfAddress(address)), package.name, {&version, 1}));
+    }
+    if (SaidOfFiles(package.table->get("files"), package.name, {&version, 1}) == Said::kOther ||
+        SaidOfFiles(files[key], package.name, versions[key]) == Said::kOther) {
+      doubt = kOfOther;
+    }
+    SHOAL_RETURN_IF_ERROR(AddWithDoubt("PyPI", package.name, version, doubt, collector));
   }
   return absl::OkStatus();
 }
@@ -561,15 +790,29 @@ absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
   }
   static constexpr absl::string_view kKnown[] = {"name",     "version",      "source",
                                                  "checksum", "dependencies", "replace"};
+  std::vector<std::string> sources;
+  CargoPackages known;
   for (const LockedPackage& package : packages) {
-    SHOAL_ASSIGN_OR_RETURN(const std::string source, TextOf(*package.table, "source", collector));
+    SHOAL_ASSIGN_OR_RETURN(std::string source, TextOf(*package.table, "source", collector));
+    known.Add(package, !source.empty());
+    sources.push_back(std::move(source));
+  }
+  SHOAL_RETURN_IF_ERROR(SkipOtherChecksums(file, known, collector));
+  for (size_t i = 0; i < packages.size(); ++i) {
+    const LockedPackage& package = packages[i];
     // What has no source lies in the project. So it must be sure that it has none.
     SHOAL_RETURN_IF_ERROR(SkipUnknownKeys(package, kKnown, collector));
-    if (source.empty()) {
+    SHOAL_RETURN_IF_ERROR(SkipMissingOf(package, known, collector));
+    if (sources[i].empty()) {
       collector.OwnPart(package.name);
-    } else {
-      SHOAL_RETURN_IF_ERROR(collector.Add("crates.io", package.name, package.version));
+      continue;
     }
+    // A registry is asked for a package by name and version. The version of what comes from a
+    // repository is the one that it says of itself, at any commit.
+    const bool is_registry =
+        absl::StartsWith(sources[i], "registry+") || absl::StartsWith(sources[i], "sparse+");
+    SHOAL_RETURN_IF_ERROR(AddWithDoubt("crates.io", package.name, package.version,
+                                       is_registry ? "" : kFromAddress, collector));
   }
   return absl::OkStatus();
 }

@@ -202,7 +202,7 @@ TEST(NeverCleanTest, PoetryLock) {
                               named.version, "\"\nfiles = [\n  {file = \"x\", hash = 'y'},\n]\n");
         },
         [](const auto& parts) {
-          return absl::StrCat(Joined(parts, "[package.dependencies]\nq = \">=1\"\n\n"),
+          return absl::StrCat(Joined(parts, "[package.dependencies]\nq = {optional = true}\n\n"),
                               "[metadata]\nlock-version = \"2.0\"\n");
         });
   });

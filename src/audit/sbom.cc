@@ -37,8 +37,8 @@ std::string DistributionOfQualifier(absl::string_view distro) {
   return DistributionOf(absl::StrCat("ID=", parts.first, "\nVERSION_ID=", release));
 }
 
-// A version of Go itself, as the module "stdlib" has it in advisories: "1.21.0-rc.2" for
-// "go1.21rc2". The text itself where it is none of those.
+}  // namespace
+
 std::string GoRelease(absl::string_view text) {
   absl::string_view rest = text;
   if (!absl::ConsumePrefix(&rest, "go")) absl::ConsumePrefix(&rest, "v");
@@ -63,6 +63,8 @@ std::string GoRelease(absl::string_view text) {
   }
   return rest.empty() ? release : std::string(text);
 }
+
+namespace {
 
 // The major version that the last part of a module's path names: 2 for "v2" and "yaml.v2". Nothing
 // if it names none.

@@ -295,7 +295,7 @@ absl::Status OpenRound::Total(wire::StageReport& report) {
 }
 
 absl::StatusOr<std::vector<ReportedStatus>> OpenRound::Say(absl::string_view what,
-                                                          const ReportedStatus& mine) {
+                                                           const ReportedStatus& mine) {
   if (alone()) return std::vector<ReportedStatus>{mine};
   SHOAL_ASSIGN_OR_RETURN(const auto all,
                          machines->Gather(what, EncodeReportedStatus(mine), kMostSaidBytes));

@@ -317,7 +317,8 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
 
   // What all machines say of their parts of a call, by rank. A machine that is alone says all of an
   // error.
-  absl::StatusOr<std::vector<ReportedStatus>> Say(absl::string_view what, const ReportedStatus& mine)
+  absl::StatusOr<std::vector<ReportedStatus>> Say(absl::string_view what,
+                                                  const ReportedStatus& mine)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work);
 
   // The next party has all of a list, and nobody hands it out any more: erases it, so that queries

@@ -1,0 +1,446 @@
+// Whether a lock file is that of the manifests beside it: of package.json (npm), go.mod, Cargo.toml
+// and pyproject.toml (Poetry).
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "src/audit/collector.h"
+#include "src/audit/json.h"
+#include "src/audit/toml.h"
+#include "src/audit/version.h"
+#include "src/base/status_macros.h"
+#include "src/storage/file.h"
+
+namespace shoal::audit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::string_view kNodeModules = "node_modules";
+constexpr const char* kKindsOfNeeds[] = {"dependencies", "devDependencies", "optionalDependencies",
+                                         "peerDependencies"};
+
+// The content of a file beside a lock file. NOT_FOUND if there is none.
+absl::StatusOr<std::string> ReadBeside(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return absl::NotFoundError(path.string());
+  // To open a pipe that nobody writes to would take forever.
+  if (!fs::is_regular_file(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": is no regular file"));
+  }
+  return ReadFile(path.string(), kMaxFileBytes);
+}
+
+// What an entry of a lock file of npm, or a package.json, needs: each name with all that is asked
+// for of it.
+using Needs = std::map<std::string, std::set<std::string>>;
+absl::StatusOr<Needs> NeedsOf(const JsonView& package) {
+  Needs needs;
+  for (const char* const kind : kKindsOfNeeds) {
+    SHOAL_ASSIGN_OR_RETURN(const JsonView view, package.Get(kind));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, view.Members());
+    for (const auto& [name, asked] : members) {
+      SHOAL_ASSIGN_OR_RETURN(const absl::string_view text, asked.Text());
+      needs[std::string(name)].insert(std::string(text));
+    }
+  }
+  return needs;
+}
+
+// Marks what a package.json needs and its entry in the lock file has not, or otherwise: npm writes
+// both at once. Without an entry (version 1) the packages of the lock file themselves must do.
+absl::Status CompareWithEntry(const fs::path& manifest, const JsonView* entry,
+                              const std::set<std::string>& locked, Collector& collector) {
+  const absl::StatusOr<std::string> content = ReadBeside(manifest);
+  if (absl::IsNotFound(content.status())) return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(content.status());
+  SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(*content, manifest.string()));
+  SHOAL_ASSIGN_OR_RETURN(const Needs needs, NeedsOf(text.root()));
+  Needs of_lock;
+  if (entry != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(of_lock, NeedsOf(*entry));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const JsonView optional, text.root().Get("optionalDependencies"));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView peers, text.root().Get("peerDependencies"));
+  for (const auto& [name, asked] : needs) {
+    if (entry == nullptr) {
+      SHOAL_ASSIGN_OR_RETURN(const JsonView as_optional, optional.Get(name));
+      SHOAL_ASSIGN_OR_RETURN(const JsonView as_peer, peers.Get(name));
+      if (locked.contains(name) || as_optional.exists() || as_peer.exists()) continue;
+    } else if (const auto found = of_lock.find(name);
+               found != of_lock.end() && std::ranges::includes(found->second, asked)) {
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(collector.Skip(
+        name, absl::StrCat("is needed by ", manifest.string(), ", and the lock file was made ",
+                           of_lock.contains(name) ? "for another version of it" : "without it",
+                           ": npm install makes it anew")));
+  }
+  return absl::OkStatus();
+}
+
+// npm's lock files: of the project, and of its workspaces.
+absl::Status CompareNpm(const fs::path& lock, absl::string_view content, Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(content, lock.string()));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView packages, text.root().Get("packages"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> entries, packages.Members());
+  SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, text.root().Get("dependencies"));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> old, dependencies.Members());
+  std::set<std::string> locked;
+  for (const JsonView::Member& member : old) locked.insert(std::string(member.name));
+  for (const JsonView::Member& member : entries) {
+    absl::string_view name = member.name;
+    if (absl::ConsumePrefix(&name, absl::StrCat(kNodeModules, "/")))
+      locked.insert(std::string(name));
+  }
+  bool has_project = false;
+  const auto compare = [&](const fs::path& directory, const JsonView* entry) -> absl::Status {
+    const fs::path manifest = directory / "package.json";
+    const absl::Status compared = CompareWithEntry(manifest, entry, locked, collector);
+    if (compared.ok() || absl::IsResourceExhausted(compared)) return compared;
+    return collector.Skip(manifest.string(), absl::StrCat("cannot be read: ", compared.message()));
+  };
+  for (const auto& [place, entry] : entries) {
+    const fs::path within = fs::path(std::string(place)).lexically_normal();
+    has_project |= place.empty();
+    // Packages have manifests of their own, which npm read. What lies elsewhere is no part.
+    if (absl::StrContains(place, kNodeModules) || within.is_absolute() ||
+        (!within.empty() && *within.begin() == "..")) {
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(compare(lock.parent_path() / within, &entry));
+  }
+  return has_project ? absl::OkStatus() : compare(lock.parent_path(), nullptr);
+}
+
+// A module with its version, as a line of go.mod has it. The version may be missing.
+using Module = std::pair<std::string, std::string>;
+struct GoMod {
+  std::string go;  // the version of Go that it asks for; empty if it does not say
+  std::vector<Module> required;
+  std::map<Module, Module> replaced;  // by a directory, if that has no version
+};
+
+// The words of a line, without quotes and without a comment. Nothing if a quote has no end.
+std::optional<std::vector<std::string>> WordsOf(absl::string_view line) {
+  std::vector<std::string> words;
+  while (true) {
+    line = absl::StripLeadingAsciiWhitespace(line);
+    if (line.empty() || absl::StartsWith(line, "//")) return words;
+    if (line[0] == '"' || line[0] == '`') {
+      const size_t end = line.find(line[0], 1);
+      if (end == absl::string_view::npos) return std::nullopt;
+      const absl::string_view word = line.substr(1, end - 1);
+      if (absl::StrContains(word, "\\")) return std::nullopt;
+      words.emplace_back(word);
+      line.remove_prefix(end + 1);
+      continue;
+    }
+    const bool is_bracket = line[0] == '(' || line[0] == ')';
+    const size_t end = is_bracket ? 1 : line.find_first_of(" \t\r()\"`");
+    absl::string_view word = line.substr(0, end);
+    if (const size_t comment = word.find("//"); comment != absl::string_view::npos) {
+      word = word.substr(0, comment);
+      words.emplace_back(word);
+      return words;
+    }
+    words.emplace_back(word);
+    line.remove_prefix(word.size());
+  }
+}
+
+// Takes a line of one verb. False if it is not understood.
+bool TakeGoLine(absl::string_view verb, const std::vector<std::string>& words, GoMod& mod) {
+  if (verb == "require") {
+    if (words.size() != 2) return false;
+    mod.required.emplace_back(words[0], words[1]);
+    return true;
+  }
+  if (verb == "go" || verb == "toolchain") {
+    if (words.size() != 1) return false;
+    // The later of the two is used at least; "default" names none.
+    const std::string release = GoRelease(words[0]);
+    if (words[0] != "default" &&
+        (mod.go.empty() || CompareTexts(Order::kSemver, mod.go, release).value_or(-1) < 0)) {
+      mod.go = release;
+    }
+    return true;
+  }
+  if (verb == "replace") {
+    const auto arrow = std::ranges::find(words, "=>");
+    const size_t before = arrow - words.begin();
+    if (arrow == words.end() || before < 1 || before > 2) return false;
+    const size_t after = words.size() - before - 1;
+    if (after < 1 || after > 2) return false;
+    const Module of = {words[0], before == 2 ? words[1] : ""};
+    return mod.replaced.emplace(of, Module(words[before + 1], after == 2 ? words.back() : ""))
+        .second;
+  }
+  // These name no package that is built.
+  static constexpr absl::string_view kOthers[] = {"module",  "exclude", "retract",
+                                                  "godebug", "tool",    "ignore"};
+  return std::ranges::find(kOthers, verb) != std::end(kOthers);
+}
+
+// INVALID_ARGUMENT "FILE:LINE: .." for what is not understood.
+absl::StatusOr<GoMod> ParseGoMod(absl::string_view content, const std::string& file) {
+  GoMod mod;
+  std::string block;  // the verb of the lines within brackets
+  uint64_t number = 0;
+  for (const absl::string_view line : absl::StrSplit(content, '\n')) {
+    ++number;
+    const auto wrong = [&] {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ":", number, ": is no line of go.mod that is understood"));
+    };
+    std::optional<std::vector<std::string>> words = WordsOf(line);
+    if (!words.has_value()) return wrong();
+    if (words->empty()) continue;
+    if (!block.empty() && *words == std::vector<std::string>{")"}) {
+      block.clear();
+      continue;
+    }
+    std::string verb = block;
+    if (block.empty()) {
+      verb = words->front();
+      words->erase(words->begin());
+      if (*words == std::vector<std::string>{"("}) {
+        block = verb;
+        continue;
+      }
+    }
+    if (!TakeGoLine(verb, *words, mod)) return wrong();
+  }
+  if (!block.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ends within brackets: it is cut off"));
+  }
+  return mod;
+}
+
+// Whether a go.mod of this version of Go lists all modules of which something is built, at the
+// versions that are used.
+bool ListsAll(absl::string_view go) {
+  return CompareTexts(Order::kSemver, go, "1.17.0-0").value_or(-1) >= 0;
+}
+
+// Go's: that go.sum has all that go.mod needs, and which Go that is at least. A go.sum names also
+// what earlier versions of the project used: what a go.mod that lists all does not is possible at
+// most.
+absl::Status CompareGo(const fs::path& lock, absl::string_view content, size_t first,
+                       Inventory& inventory, Collector& collector) {
+  const fs::path manifest = lock.parent_path() / "go.mod";
+  const absl::StatusOr<std::string> text = ReadBeside(manifest);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(text.status());
+  SHOAL_ASSIGN_OR_RETURN(const GoMod mod, ParseGoMod(*text, manifest.string()));
+  // Of modules, and of their go.mod alone: those are not built.
+  std::set<Module> sums;
+  for (const absl::string_view line : absl::StrSplit(content, '\n')) {
+    const std::vector<std::string> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    if (words.size() < 2) continue;
+    sums.emplace(words[0], absl::StripSuffix(words[1], "/go.mod"));
+  }
+  std::set<Module> used;
+  for (const Module& required : mod.required) {
+    auto replaced = mod.replaced.find(required);
+    if (replaced == mod.replaced.end()) replaced = mod.replaced.find({required.first, ""});
+    const Module& built = replaced == mod.replaced.end() ? required : replaced->second;
+    used.insert(built);
+    if (built.second.empty() || built.first != required.first) {
+      // Of which version of it a copy of the module was made, nobody knows.
+      SHOAL_RETURN_IF_ERROR(collector.Add("Go", required.first, ""));
+    }
+    if (!built.second.empty() && !sums.contains(built)) {
+      SHOAL_RETURN_IF_ERROR(
+          collector.Skip(absl::StrCat(built.first, " ", built.second),
+                         absl::StrCat("is needed by ", manifest.string(),
+                                      ", and go.sum does not name it: go mod tidy makes it anew")));
+    }
+  }
+  if (ListsAll(mod.go)) {
+    for (size_t i = first; i < inventory.items.size(); ++i) {
+      Item& item = inventory.items[i];
+      if (item.file != lock.string() || item.version.empty() ||
+          used.contains({item.name, item.version})) {
+        continue;
+      }
+      item.certainty = Certainty::kPossible;
+      item.doubt = "go.sum names it, and go.mod, which lists all that is built, does not";
+    }
+  }
+  // Any later Go may build the project.
+  return mod.go.empty() ? collector.Add("Go", "stdlib", "")
+                        : collector.Add("Go", "stdlib", mod.go, Certainty::kPossible,
+                                        "go.mod asks for this version of Go or a later one");
+}
+
+// Marks names that a manifest in TOML needs and its lock file lacks.
+class LockedNames {
+ public:
+  LockedNames(absl::string_view ecosystem, const fs::path& manifest, absl::string_view tool,
+              Collector& collector)
+      : ecosystem_(ecosystem), manifest_(manifest.string()), tool_(tool), collector_(collector) {}
+
+  void Add(absl::string_view name) { names_.insert(KeyOfName(name)); }
+  absl::Status SkipIfMissing(absl::string_view name) {
+    if (names_.contains(KeyOfName(name))) return absl::OkStatus();
+    return collector_.Skip(
+        name, absl::StrCat("is needed by ", manifest_,
+                           ", and the lock file was made without it: ", tool_, " makes it anew"));
+  }
+
+ private:
+  std::string KeyOfName(absl::string_view name) const {
+    return PackageKey(ecosystem_, name).value_or(std::string(name));
+  }
+  const std::string ecosystem_, manifest_, tool_;
+  Collector& collector_;
+  std::set<std::string> names_;
+};
+
+// Cargo's: that the package of Cargo.toml has in the lock file all that it needs, also for other
+// systems and with other features.
+absl::Status CompareCargoNeeds(const toml::table& of, const toml::table& manifest,
+                               LockedNames& locked) {
+  for (const char* const kind : {"dependencies", "dev-dependencies", "build-dependencies",
+                                 "dev_dependencies", "build_dependencies"}) {
+    const toml::table* const needs = of[kind].as_table();
+    if (needs == nullptr) continue;
+    for (const auto& [key, need] : *needs) {
+      const toml::node_view<const toml::node> view(need);
+      const bool inherits = view["workspace"].value_or(false);
+      const toml::node_view<const toml::node> real =
+          inherits ? manifest["workspace"]["dependencies"][key.str()] : view;
+      SHOAL_RETURN_IF_ERROR(
+          locked.SkipIfMissing(real["package"].value_or(std::string(KeyOf(key)))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CompareCargo(const fs::path& lock, absl::string_view content, Collector& collector) {
+  const fs::path path = lock.parent_path() / "Cargo.toml";
+  const absl::StatusOr<std::string> text = ReadBeside(path);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(text.status());
+  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
+  SHOAL_ASSIGN_OR_RETURN(const toml::table manifest, ParseToml(*text, collector));
+  const std::string name = manifest["package"]["name"].value_or(std::string());
+  if (name.empty()) return absl::OkStatus();  // the root of a workspace, which needs nothing itself
+  LockedNames locked("crates.io", path, "cargo build", collector);
+  const auto add = [&](const toml::table* package) {
+    if (package == nullptr || package->contains("source") ||
+        (*package)["name"].value_or(std::string()) != name) {
+      return;
+    }
+    locked.Add(name);
+    const toml::array* const needs = (*package)["dependencies"].as_array();
+    for (size_t i = 0; needs != nullptr && i < needs->size(); ++i) {
+      const std::string need = (*needs)[i].value_or(std::string());
+      locked.Add(need.substr(0, need.find(' ')));
+    }
+  };
+  add(file["root"].as_table());
+  const toml::array* const packages = file["package"].as_array();
+  for (size_t i = 0; packages != nullptr && i < packages->size(); ++i) {
+    add((*packages)[i].as_table());
+  }
+  SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(name));
+  SHOAL_RETURN_IF_ERROR(CompareCargoNeeds(manifest, manifest, locked));
+  const toml::table* const targets = manifest["target"].as_table();
+  if (targets == nullptr) return absl::OkStatus();
+  for (const auto& [target, of] : *targets) {
+    if (!of.is_table()) continue;
+    SHOAL_RETURN_IF_ERROR(CompareCargoNeeds(*of.as_table(), manifest, locked));
+  }
+  return absl::OkStatus();
+}
+
+// Poetry's: that the lock file has all that pyproject.toml needs under all circumstances.
+absl::Status ComparePoetryNeeds(const toml::table* needs, LockedNames& locked) {
+  if (needs == nullptr) return absl::OkStatus();
+  for (const auto& [key, need] : *needs) {
+    // Without a condition it is a text, or a table with none of these.
+    const toml::table* const table = need.as_table();
+    const bool is_conditional =
+        need.is_array() ||
+        (table != nullptr &&
+         (table->contains("python") || table->contains("platform") || table->contains("markers")));
+    if (is_conditional || absl::EqualsIgnoreCase(KeyOf(key), "python")) continue;
+    SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(KeyOf(key)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ComparePoetry(const fs::path& lock, absl::string_view content, Collector& collector) {
+  const fs::path path = lock.parent_path() / "pyproject.toml";
+  const absl::StatusOr<std::string> text = ReadBeside(path);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(text.status());
+  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
+  SHOAL_ASSIGN_OR_RETURN(const toml::table manifest, ParseToml(*text, collector));
+  LockedNames locked("PyPI", path, "poetry lock", collector);
+  const toml::array* const packages = file["package"].as_array();
+  for (size_t i = 0; packages != nullptr && i < packages->size(); ++i) {
+    const toml::table* const package = (*packages)[i].as_table();
+    if (package != nullptr) locked.Add((*package)["name"].value_or(std::string()));
+  }
+  const auto poetry = manifest["tool"]["poetry"];
+  SHOAL_RETURN_IF_ERROR(ComparePoetryNeeds(poetry["dependencies"].as_table(), locked));
+  SHOAL_RETURN_IF_ERROR(ComparePoetryNeeds(poetry["dev-dependencies"].as_table(), locked));
+  if (const toml::table* const groups = poetry["group"].as_table(); groups != nullptr) {
+    for (const auto& [name, group] : *groups) {
+      const toml::node_view<const toml::node> view(group);
+      SHOAL_RETURN_IF_ERROR(ComparePoetryNeeds(view["dependencies"].as_table(), locked));
+    }
+  }
+  // Requirements, "NAME[EXTRA]>=1", with a condition behind a semicolon.
+  const toml::array* const requirements = manifest["project"]["dependencies"].as_array();
+  for (size_t i = 0; requirements != nullptr && i < requirements->size(); ++i) {
+    const std::string requirement = (*requirements)[i].value_or(std::string());
+    const absl::string_view name = absl::StripAsciiWhitespace(absl::string_view(requirement));
+    const size_t end = name.find_first_of(" \t[(<>=!~@;,");
+    if (absl::StrContains(name, ";")) continue;
+    SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(name.substr(0, end)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CompareWithManifests(const std::string& lock, const Distribution& distribution,
+                                  size_t first, Inventory& inventory) {
+  const absl::string_view name = BaseName(lock);
+  Collector collector(lock, distribution, inventory);
+  const auto compare = [&]() -> absl::Status {
+    const absl::StatusOr<std::string> content = ReadBeside(lock);
+    SHOAL_RETURN_IF_ERROR(content.status());
+    if (name == "go.sum") return CompareGo(lock, *content, first, inventory, collector);
+    if (name == "Cargo.lock") return CompareCargo(lock, *content, collector);
+    if (name == "poetry.lock") return ComparePoetry(lock, *content, collector);
+    return CompareNpm(lock, *content, collector);
+  };
+  static constexpr absl::string_view kNames[] = {"package-lock.json", "npm-shrinkwrap.json",
+                                                 "go.sum", "Cargo.lock", "poetry.lock"};
+  if (std::ranges::find(kNames, name) == std::end(kNames)) return absl::OkStatus();
+  const absl::Status compared = compare();
+  if (compared.ok() || absl::IsResourceExhausted(compared)) return compared;
+  return collector.Skip(name,
+                        absl::StrCat("cannot be compared with the project: ", compared.message()));
+}
+
+}  // namespace shoal::audit
