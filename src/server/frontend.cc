@@ -915,9 +915,9 @@ void Frontend::TakeCounts(uint32_t rank, const Digest& round_id, const Counts& c
   (*entry)->others[rank - 1] = counts;
 }
 
-std::vector<MachineStatus> Frontend::Tell(size_t most_bytes) {
+std::vector<Told> Frontend::Tell(size_t most_bytes) {
   SHOAL_CHECK(machine_.is_head() && !machine_.is_alone());
-  std::vector<MachineStatus> out;
+  std::vector<Told> out;
   size_t bytes = 0;
   const FitsTold fits = [&](size_t more) {
     if (!out.empty() && bytes + more > most_bytes) return false;
@@ -943,7 +943,7 @@ std::vector<MachineStatus> Frontend::Tell(size_t most_bytes) {
     for (const auto& [new_state, last_tell, entry] : changed) {
       if (new_state != new_states) continue;
       const MutexLock entry_lock(entry->mutex);
-      MachineStatus told{.round_id = entry->round.id(), .report = entry->ReportLocked()};
+      Told told{.round_id = entry->round.id(), .report = entry->ReportLocked()};
       if (entry->shown.Tell(told.report, tells_, fits)) out.push_back(std::move(told));
     }
   };
@@ -968,7 +968,7 @@ absl::Status Frontend::WaitUntilShown(const Digest& round_id, wire::RoundState s
   }
 }
 
-void Frontend::Show(const MachineStatus& told, uint64_t from_ms) {
+void Frontend::Show(const Told& told, uint64_t from_ms) {
   SHOAL_CHECK(!machine_.is_alone());
   std::shared_ptr<Entry> entry;
   {

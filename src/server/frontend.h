@@ -217,7 +217,7 @@ class Frontend {
   // Reports of at most `most_bytes` in all, encoded, but one at least: rounds that have another
   // state first, as clients may do something then or no more, then those of before a restart, then
   // new numbers; of each, what waits longest comes first.
-  std::vector<MachineStatus> Tell(size_t most_bytes);
+  std::vector<Told> Tell(size_t most_bytes);
   // At the head: whether Tell has returned all rounds of before a restart. At all machines, once
   // Show has been given them: clients of this one may be told from `from_ms` on that a round is
   // none.
@@ -229,7 +229,7 @@ class Frontend {
   absl::Status WaitUntilShown(const Digest& round_id, wire::RoundState state) const;
   // From `from_ms` on, on this machine's steady clock, shows clients what the head has told. A
   // round that this machine does not know is shown if the report has its header.
-  void Show(const MachineStatus& told, uint64_t from_ms);
+  void Show(const Told& told, uint64_t from_ms);
 
   // --- for clients; at several machines, of what the head has told. Until it has told all rounds
   // of

@@ -138,11 +138,10 @@ class Journal {
 // Once it is not known what is on the disk (a sync has failed), nothing is committed any more: a
 // new process has to read what is there.
 struct FileJournalOptions {
-  // MachineStatus how long the disk took to make a record durable. Called from any thread; may be
-  // empty.
+  // Told how long the disk took to make a record durable. Called from any thread; may be empty.
   std::function<void(double seconds)> synced = nullptr;
-  // MachineStatus why nothing is committed any more. Called once, from any thread, with the
-  // journal's lock held; may be empty.
+  // Told why nothing is committed any more. Called once, from any thread, with the journal's lock
+  // held; may be empty.
   std::function<void(const absl::Status& why)> broken = nullptr;
   // How many bytes of records are added before the file is replaced.
   uint64_t compact_bytes = 1 << 18;

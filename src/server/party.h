@@ -120,9 +120,8 @@ class Party {
     std::function<void(RoundCounter round, uint64_t opened, uint64_t onions)> progress = nullptr;
     // The same for rounds and drafts that TakeLive and EndExpired end.
     std::function<void(RoundCounter round, absl::string_view why)> ended = nullptr;
-    // MachineStatus of a stage of this party that is done, with times in hundredths of a second.
-    // May be empty. Called from any thread while the round is worked on: it must not call the
-    // party.
+    // Told of a stage of this party that is done, with times in hundredths of a second. May be
+    // empty. Called from any thread while the round is worked on: it must not call the party.
     std::function<void(const wire::StageReport& report)> stage_done = nullptr;
     PartyMachines machines = {};
     // Where the terms of rounds go; it must outlive the party. Null: no round has a term here.

@@ -104,9 +104,9 @@ void EarlierRounds::AllAreKnownFrom(uint64_t from_ms) {
   known_from_ms_ = std::min(known_from_ms_, from_ms);
 }
 
-void EarlierRounds::Tell(const FitsTold& fits, std::vector<MachineStatus>& out) {
+void EarlierRounds::Tell(const FitsTold& fits, std::vector<Told>& out) {
   for (auto& [id, one] : rounds_) {
-    MachineStatus told{.round_id = id, .report = {}};
+    Told told{.round_id = id, .report = {}};
     *told.report.mutable_round() = one.info;
     if (one.told || !fits(told.report.ByteSizeLong())) continue;
     one.told = true;
@@ -118,7 +118,7 @@ bool EarlierRounds::AllAreTold() const {
   return std::ranges::all_of(rounds_, [](const auto& one) { return one.second.told; });
 }
 
-void EarlierRounds::Take(const MachineStatus& told, uint64_t from_ms) {
+void EarlierRounds::Take(const Told& told, uint64_t from_ms) {
   const wire::RoundInfo& info = told.report.round();
   if (!info.has_header()) return;
   Earlier& one = rounds_.try_emplace(told.round_id, Earlier{info, kNever}).first->second;

@@ -23,7 +23,7 @@
 namespace shoal::server {
 
 // What all machines show clients of a round.
-struct MachineStatus {
+struct Told {
   Digest round_id;
   // Has the header if the round is one of an earlier process, and not otherwise.
   wire::RoundReport report;
@@ -109,10 +109,10 @@ class EarlierRounds {
   void AllAreKnownFrom(uint64_t from_ms);
   bool AllAreKnown(uint64_t now_ms) const { return alone_ || now_ms >= known_from_ms_; }
   // At the head: those that were not told yet, as long as they fit; whether there are none left.
-  void Tell(const FitsTold& fits, std::vector<MachineStatus>& out);
+  void Tell(const FitsTold& fits, std::vector<Told>& out);
   bool AllAreTold() const;
   // At all: what the head has told, if it has a header.
-  void Take(const MachineStatus& told, uint64_t from_ms);
+  void Take(const Told& told, uint64_t from_ms);
 
  private:
   static constexpr uint64_t kNever = ~uint64_t{0};  // of a moment

@@ -112,9 +112,9 @@ class Terms {
     std::string directory;  // made if it is missing (0700)
     // The party's newest epoch of the table.
     std::function<std::shared_ptr<const TableEpoch>()> table;
-    // MachineStatus of terms that end, and why; may be empty. Must not call the terms.
+    // Told of terms that end, and why; may be empty. Must not call the terms.
     std::function<void(RoundCounter round, absl::string_view why)> ended = nullptr;
-    // MachineStatus of what a refresh has cost this party. May be empty.
+    // Told of what a refresh has cost this party. May be empty.
     std::function<void(const wire::StageReport& report)> stage_done = nullptr;
   };
 

@@ -73,7 +73,7 @@ struct DeploymentOptions {
   // Lists and answers that do not fit this go to files; with 0 all of them do.
   uint64_t spool_memory_bytes = 1 << 30;
   RoundPlan plan = {};
-  // MachineStatus of stages, as the options of a party say.
+  // Told of stages, as the options of a party say.
   std::function<void(const wire::StageReport& report)> stage_done = nullptr;
   // Called before a party makes a piece of what it sends for a round (Resources).
   std::function<void(const Digest& round_id)> making_piece = nullptr;
