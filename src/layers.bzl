@@ -46,7 +46,7 @@ LAYERS = {
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "signature", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "load": ["base", "client", "onion", "parallel", "pir", "roster", "round", "storage", "table", "wire"],
-    "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
+    "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "roster", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
     "shoal": ["audit", "base", "cli", "client", "load", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
@@ -56,9 +56,9 @@ LAYERS = {
     # A library again, for other programs. It stands above ours because its tests run them.
     "libshoal": ["base", "client", "parallel", "pir", "pir/registry"],
     # Tests and benchmarks over several folders.
-    "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "round", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
+    "bench": ["base", "machines", "net", "noise", "onion", "parallel", "plan", "roster", "round", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
     "fuzz": ["audit", "base", "client", "door", "net", "onion", "parallel", "pir", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
-    "sim": ["base", "client", "load", "door", "machines", "net", "onion", "parallel", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "sim": ["base", "client", "door", "load", "machines", "net", "onion", "parallel", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

@@ -90,9 +90,14 @@ absl::StatusOr<int> OpenToRead(const std::string& path, int wait_ms) {
   if (fd < 0) return ErrnoStatus(errno, path);
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   struct stat info;
-  struct statfs system;
-  if (::fstat(fd, &info) != 0 || ::fstatfs(fd, &system) != 0) return ErrnoStatus(errno, path);
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, path);
+  if (S_ISREG(info.st_mode)) {
+    std::move(close_fd).Cancel();
+    return fd;
+  }
   // A pipe without a name is the shell's, <(command): somebody holds its other end, or it ends.
+  struct statfs system;
+  if (::fstatfs(fd, &system) != 0) return ErrnoStatus(errno, path);
   if (S_ISFIFO(info.st_mode) && system.f_type != PIPEFS_MAGIC) {
     pollfd pipe = {.fd = fd, .events = POLLIN, .revents = 0};
     int ready;
