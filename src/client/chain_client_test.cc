@@ -1922,7 +1922,7 @@ class LimitTest : public BeyondPhiTest {
   // The exact epsilon of so many queries at the deployment's delta.
   double EpsilonOf(uint64_t queries) const {
     const noise::Parameters& noise = frontend_->roster().noise();
-    return LossOf(noise, queries, noise.delta)->epsilon.value();
+    return LossOf(noise, queries, noise.delta, 0)->epsilon.value();
   }
 };
 

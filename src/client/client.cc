@@ -496,9 +496,11 @@ absl::StatusOr<Client::Cost> Client::CostOf(Keys& keys) {
   Cost cost;
   SHOAL_ASSIGN_OR_RETURN(const Wanted wanted, CollectRows(deployment_->current().map(), keys));
   SHOAL_ASSIGN_OR_RETURN(cost.division, chain_->Divide(wanted.rows.size()));
-  const noise::Parameters& noise = deployment_->current().roster().noise();
+  const roster::Roster& roster = deployment_->current().roster();
+  const noise::Parameters& noise = roster.noise();
   cost.ledger = chain_->LedgerWith(cost.division.queries, cost.division);
-  SHOAL_ASSIGN_OR_RETURN(cost.lookup, LossOf(noise, cost.division.queries, noise.delta));
+  SHOAL_ASSIGN_OR_RETURN(
+      cost.lookup, LossOf(noise, cost.division.queries, noise.delta, roster.most_in_bucket()));
   SHOAL_ASSIGN_OR_RETURN(cost.all, cost.ledger.LossAt(noise.delta));
   cost.stop = chain_->CheckLimit(cost.division.queries, cost.division);
   return cost;

@@ -34,9 +34,10 @@ struct Submission {
   uint32_t queries = 0;
   // The round's, from a verified roster.
   noise::Parameters noise;
-  // How many of the queries may be for one bucket, from the roster; 1 where they are for rows, and
-  // all different.
-  uint32_t most_in_bucket = 1;
+  // How many of the queries may be for one bucket, as the roster has it: 0, which counts as 1,
+  // where they are for rows, and all different. Without a default: too small a number shows too
+  // small a loss.
+  uint32_t most_in_bucket;
 };
 
 // What is kept of one of the latest submissions.
@@ -116,9 +117,9 @@ class Ledger {
 };
 
 // The loss of `queries` queries of one client under this noise, in one submission, of which at most
-// `most_in_bucket` are for one bucket.
+// `most_in_bucket` are for one bucket (as in Submission).
 absl::StatusOr<TotalLoss> LossOf(const noise::Parameters& noise, uint64_t queries, double delta,
-                                 uint32_t most_in_bucket = 1);
+                                 uint32_t most_in_bucket);
 
 }  // namespace shoal::client
 

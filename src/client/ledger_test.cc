@@ -41,7 +41,8 @@ Ledger With(const std::vector<Submission>& submissions) {
 // At the epsilon that the ledger shows, the accountant gives a delta that is just below.
 TEST(LedgerTest, AddsUpExactly) {
   const noise::Parameters noise = Wide();
-  const Ledger ledger = With({{.queries = 5, .noise = noise}, {.queries = 10, .noise = noise}});
+  const Ledger ledger = With({{.queries = 5, .noise = noise, .most_in_bucket = 1},
+                              {.queries = 10, .noise = noise, .most_in_bucket = 1}});
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, ledger.LossAt(1e-5));
   ASSERT_TRUE(loss.epsilon.has_value());
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto distribution, noise::Distribution::Create(noise));
@@ -59,14 +60,15 @@ TEST(LedgerTest, AddsUpExactly) {
 
 // Only the number of queries under each setting counts, not their order or their rounds.
 TEST(LedgerTest, AddsUpOverSettings) {
-  const Ledger ledger = With({{.queries = 5, .noise = Wide()},
-                              {.queries = 1, .noise = Single()},
-                              {.queries = 5, .noise = Wide()}});
-  const Ledger other = With({{.queries = 1, .noise = Single()}, {.queries = 10, .noise = Wide()}});
+  const Ledger ledger = With({{.queries = 5, .noise = Wide(), .most_in_bucket = 1},
+                              {.queries = 1, .noise = Single(), .most_in_bucket = 1},
+                              {.queries = 5, .noise = Wide(), .most_in_bucket = 1}});
+  const Ledger other = With({{.queries = 1, .noise = Single(), .most_in_bucket = 1},
+                             {.queries = 10, .noise = Wide(), .most_in_bucket = 1}});
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, ledger.LossAt(1e-5));
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss same, other.LossAt(1e-5));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss wide, LossOf(Wide(), 10, 1e-5));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss one, LossOf(Single(), 1, 1e-6));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss wide, LossOf(Wide(), 10, 1e-5, 1));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss one, LossOf(Single(), 1, 1e-6, 1));
   ASSERT_TRUE(loss.epsilon && same.epsilon && wide.epsilon && one.epsilon);
   EXPECT_NEAR(*loss.epsilon, *same.epsilon, 1e-4);
   EXPECT_GT(*loss.epsilon, *wide.epsilon);
@@ -86,7 +88,7 @@ TEST(LedgerTest, IdleRoundsCostTheirDelta) {
                                 .right_scale = 107.97};
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto distribution, noise::Distribution::Create(noise));
   for (const uint32_t queries : {1u, 64u}) {
-    Ledger ledger = With({{.queries = queries, .noise = noise}});
+    Ledger ledger = With({{.queries = queries, .noise = noise, .most_in_bucket = 1}});
     SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss without, ledger.LossAt(1e-4));
     for (int i = 0; i < 10; ++i) ledger.AddIdleRound();
     EXPECT_EQ(ledger.idle_rounds(), 10u);
@@ -148,9 +150,19 @@ TEST(LedgerTest, ChargesTheFullestPattern) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss one, LossOf(ForBuckets(), 64, 1e-6, 4));
   EXPECT_LE(one.epsilon.value_or(9), 1.0);
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss four, LossOf(ForBuckets(), 256, 1e-4, 4));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss single, LossOf(ForBuckets(), 256, 1e-4));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss single, LossOf(ForBuckets(), 256, 1e-4, 1));
   ASSERT_TRUE(four.epsilon && single.epsilon);
   EXPECT_GT(*four.epsilon, 2 * *single.epsilon);
+}
+
+// A roster without buckets has 0.
+TEST(LedgerTest, NoBucketsAreChargedAsRows) {
+  const auto loss_of = [](uint32_t most_in_bucket) {
+    const auto loss = LossOf(ForBuckets(), 11, 1e-6, most_in_bucket);
+    return loss.ok() ? loss->epsilon.value_or(-1) : -1;
+  };
+  EXPECT_GT(loss_of(0), 0);
+  EXPECT_EQ(loss_of(0), loss_of(1));
 }
 
 TEST(LedgerTest, IdleRoundsAloneRevealNothing) {
@@ -163,7 +175,7 @@ TEST(LedgerTest, IdleRoundsAloneRevealNothing) {
 // Under noise for single lookups, a row that shows no noise gives its query away with a chance of
 // nearly delta. Eight queries have a larger chance.
 TEST(LedgerTest, SeveralQueriesAreNotProtectedBySingleNoise) {
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(Single(), 8, 1e-6));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(Single(), 8, 1e-6, 1));
   EXPECT_FALSE(loss.epsilon.has_value());
   ASSERT_TRUE(loss.beyond.has_value());
   EXPECT_DOUBLE_EQ(loss.beyond->delta, 1e-5);
@@ -176,7 +188,7 @@ TEST(LedgerTest, NothingCostsNothing) {
 }
 
 TEST(LedgerTest, TooManyQueriesAreNotProtected) {
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(Wide(), uint64_t{1} << 40, 1e-6));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(Wide(), uint64_t{1} << 40, 1e-6, 1));
   EXPECT_FALSE(loss.epsilon.has_value());
   EXPECT_FALSE(loss.beyond.has_value());
 }
@@ -184,7 +196,7 @@ TEST(LedgerTest, TooManyQueriesAreNotProtected) {
 TEST(LedgerTest, CountsAllAndKeepsTheLatest) {
   Ledger ledger;
   for (uint64_t i = 0; i < Ledger::kDetailed + 10; ++i) {
-    ledger.Add({.round_counter = i, .queries = 2, .noise = Wide()});
+    ledger.Add({.round_counter = i, .queries = 2, .noise = Wide(), .most_in_bucket = 1});
   }
   EXPECT_EQ(ledger.submissions(), Ledger::kDetailed + 10);
   EXPECT_EQ(ledger.queries(), 2 * (Ledger::kDetailed + 10));

@@ -83,7 +83,8 @@ void Attempts::CountSubmission(const HeldRound& held) {
   state.ledger.Add({.sent_s = call_.NowSeconds(),
                     .round_counter = held.counter(),
                     .queries = static_cast<uint32_t>(held.rows.size()),
-                    .noise = call_.deployment.roster().noise()});
+                    .noise = call_.deployment.roster().noise(),
+                    .most_in_bucket = call_.deployment.roster().most_in_bucket()});
   if (TriedLookup* const tried = Tried(); tried != nullptr) ++tried->submissions;
   if (call_.options.term) state.enrolments.push_back(EnrolmentLasts(held.header.header()));
 }
@@ -120,7 +121,8 @@ Ledger PrivacyLimit::LedgerWith(uint64_t queries, const Division& division) cons
     ledger.Add({.sent_s = now_s,
                 .round_counter = 0,
                 .queries = part,
-                .noise = deployment.roster().noise()});
+                .noise = deployment.roster().noise(),
+                .most_in_bucket = deployment.roster().most_in_bucket()});
     queries -= part;
   }
   return ledger;

@@ -258,7 +258,7 @@ class LiveDeploymentOverRoundsTest : public LiveDeploymentTest {
   LiveDeploymentOverRoundsTest() : LiveDeploymentTest({.protects_five = true}) {}
   void StartWithLimit(uint64_t queries) {
     const noise::Parameters noise = frontend_.roster().noise();
-    SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(noise, queries, noise.delta));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(noise, queries, noise.delta, 0));
     Start({.pad_to = kPadTo,
            .timeout_s = 60,
            .beyond_phi = BeyondPhi::kOverRounds,

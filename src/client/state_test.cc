@@ -144,8 +144,10 @@ TEST_F(StateTest, KeepsEverything) {
     master = state.rounds[0].master.Clone();
     state.rounds.push_back(MakeRound(8));
     state.rounds[1].End();
-    state.ledger.Add({.sent_s = 5, .round_counter = 7, .queries = 64, .noise = Noise(64)});
-    state.ledger.Add({.sent_s = 6, .round_counter = 8, .queries = 1, .noise = Noise(1)});
+    state.ledger.Add(
+        {.sent_s = 5, .round_counter = 7, .queries = 64, .noise = Noise(64), .most_in_bucket = 1});
+    state.ledger.Add(
+        {.sent_s = 6, .round_counter = 8, .queries = 1, .noise = Noise(1), .most_in_bucket = 1});
     state.ledger.AddIdleRound();
     SHOAL_ASSERT_OK(store->Save());
   }
@@ -183,8 +185,8 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_EQ(state.ledger.latest()[0].round_counter, 7u);
   EXPECT_EQ(state.ledger.latest()[0].phi, 64u);
   Ledger same;
-  same.Add({.queries = 64, .noise = Noise(64)});
-  same.Add({.queries = 1, .noise = Noise(1)});
+  same.Add({.queries = 64, .noise = Noise(64), .most_in_bucket = 1});
+  same.Add({.queries = 1, .noise = Noise(1), .most_in_bucket = 1});
   same.AddIdleRound();
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, state.ledger.LossAt(1e-3));
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss expected, same.LossAt(1e-3));
@@ -386,8 +388,8 @@ TEST_F(StateTest, ASnapshotLosesItsRounds) {
     EXPECT_EQ(store->doubt(), "");
     store->state().rounds[0].rows[0] = 99;
     store->state().rounds.push_back(MakeRound(2));
-    store->state().ledger.Add({.queries = 64, .noise = Noise(64)});
-    store->state().ledger.Add({.queries = 64, .noise = Noise(64)});
+    store->state().ledger.Add({.queries = 64, .noise = Noise(64), .most_in_bucket = 1});
+    store->state().ledger.Add({.queries = 64, .noise = Noise(64), .most_in_bucket = 1});
     store->state().roster = roster::SeenEpoch{3, {}};
     store->state().followed_keys = MakeFollowed();
     store->state().AddLookup({5}, 1000, random_).submissions = 2;
@@ -583,7 +585,7 @@ TEST_F(StateTest, IdleRoundsThatAnOldCopyLacksAreCharged) {
   {
     auto store = Open();
     store->state().rounds[0].rows = {1, 2, 3};
-    store->state().ledger.Add({.queries = 3, .noise = Noise(1)});
+    store->state().ledger.Add({.queries = 3, .noise = Noise(1), .most_in_bucket = 1});
     store->state().rounds.push_back(idle(3));
     SHOAL_ASSERT_OK(store->Save());
   }
@@ -720,7 +722,7 @@ TEST_F(LongStateTest, ManyRowsHaveAFileOfTheirOwn) {
 
   // Only what changed is written again.
   const std::vector<std::string> files = Files(".array-");
-  store->state().ledger.Add({.queries = 1, .noise = Noise(1)});
+  store->state().ledger.Add({.queries = 1, .noise = Noise(1), .most_in_bucket = 1});
   SHOAL_ASSERT_OK(store->Save());
   EXPECT_EQ(Files(".array-"), files);
   store->state().rounds[0].rows[17] = 5;
@@ -834,7 +836,7 @@ TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
       SHOAL_CHECK(store.ok());
       State& state = (*store)->state();
       state.rounds[0].rows = MakeLong(1).rows;
-      state.ledger.Add({.queries = 1, .noise = Noise(1)});
+      state.ledger.Add({.queries = 1, .noise = Noise(1), .most_in_bucket = 1});
       SHOAL_CHECK((*store)->Save().ok());
       state.rounds[0].End();
       SHOAL_CHECK((*store)->Save().ok());
@@ -955,7 +957,7 @@ TEST_F(StateTest, KeepsHowManyWereInABucket) {
     SHOAL_ASSERT_OK(store->Save());
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss expected, ledger.LossAt(0.5));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss single, LossOf(Noise(1), 11, 0.5));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss single, LossOf(Noise(1), 11, 0.5, 1));
   SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, Open()->state().ledger.LossAt(0.5));
   ASSERT_TRUE(loss.epsilon && single.epsilon);
   EXPECT_EQ(loss.epsilon, expected.epsilon);
@@ -1033,7 +1035,8 @@ class StateOf02Test : public StateTest {
     state.rounds[2].rows.clear();
     for (OnionSubmission& submission : state.rounds[2].submissions) submission.first_slot.reset();
     state.rounds[3].End();
-    state.ledger.Add({.sent_s = 5, .round_counter = 7, .queries = 3, .noise = Noise(64)});
+    state.ledger.Add(
+        {.sent_s = 5, .round_counter = 7, .queries = 3, .noise = Noise(64), .most_in_bucket = 1});
     state.ledger.AddIdleRound();
     state.AddLookup(LookupId(), /*now_s=*/900, random_).submissions = 2;
     state.enrolments = {5000};

@@ -94,16 +94,49 @@ TEST(TwoTiersRowsTest, KeysBeyondMostInBucketAreUnknown) {
   }
 }
 
+// Of `queries` queries, how many are for each bucket: the distribution that Draw has, and that of
+// the list's places with each padding equally often.
+void ExpectDrawsPadUniformly(const QueryBuckets& buckets, const VirtualPlaces& places,
+                             const Rows& wanted, uint32_t queries, RandomSource& random) {
+  const Rows taken = places.Take(wanted).places;
+  std::map<Rows, int> expected, drawn;
+  int paddings = 0;
+  for (const Rows& whole : Subsets(static_cast<uint32_t>(places.count()), queries)) {
+    if (whole.size() != queries || OnlyIn(taken, whole) > 0) continue;
+    Rows histogram(buckets.count());
+    for (const uint32_t place : whole) ++histogram[buckets.Divide(place).bucket];
+    ++expected[histogram];
+    ++paddings;
+  }
+  constexpr int kRuns = 500;
+  for (int i = 0; i < kRuns; ++i) {
+    Rows histogram(buckets.count());
+    for (const uint32_t row : places.Draw(wanted, queries, random).rows) {
+      ++histogram[buckets.Of(row).bucket];
+    }
+    ASSERT_TRUE(expected.contains(histogram));
+    ++drawn[histogram];
+  }
+  // Six standard deviations.
+  for (const auto& [histogram, times] : expected) {
+    const double share = static_cast<double>(times) / paddings;
+    EXPECT_NEAR(drawn[histogram], kRuns * share, 6 * std::sqrt(kRuns * share * (1 - share)));
+  }
+}
+
 // Condition 17, for every two lists that differ in one key, among them such with full buckets:
 // places differ by at most one each way, so that there is a coupling of the padding in which one
 // place of the whole differs. That coupling is made here, and it pads the other list uniformly.
+// What Draw sends for each list has the buckets of its places with such a padding, as often.
 TEST(TwoTiersRowsTest, OneKeyChangesOnePlace) {
+  TestRandom random(4);
   for (const uint32_t count : {2u, 3u}) {
     const QueryBuckets buckets(6, count);
     for (const uint32_t most : {1u, 2u}) {
       const VirtualPlaces places(buckets, most);
       const auto all = static_cast<uint32_t>(places.count());
       for (const Rows& one : Subsets(6, 4)) {
+        ExpectDrawsPadUniformly(buckets, places, one, places.Queries(4, 2), random);
         for (const Rows& other : Subsets(6, 4)) {
           // One key exchanged, or one more or less, as where two keys share a row.
           if (OnlyIn(one, other) > 1 || OnlyIn(other, one) > 1) continue;

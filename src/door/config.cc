@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -209,7 +210,8 @@ absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
   auto roster = roster::Roster::Verify(signed_roster, pinned, now_s);
   if (!roster.ok()) return Annotate(roster.status(), config.roster_file());
-  SHOAL_RETURN_IF_ERROR(Annotate(roster::CheckOneTier(*roster), config.roster_file()));
+  SHOAL_RETURN_IF_ERROR(
+      Annotate(roster::CheckOneTier(*roster, std::nullopt), config.roster_file()));
   return roster;
 }
 

@@ -40,7 +40,10 @@ absl::StatusOr<Choice> FindLeastNoise(const Target& target);
 
 // The least most_in_bucket with which a list of so many keys, each in a uniformly random one of
 // `buckets`, has more in some bucket with probability at most 2^-20, by the sum over the buckets.
-// Keys beyond it are unknown to who asks. Both at least 1 (checked).
+// Keys of uniformly random rows are so where B divides the rows. Elsewhere the fullest buckets, of
+// K = ceil(rows / B), have a key each with probability K / rows, which is more than 1 / B: there
+// the number for floor(rows / K) buckets holds, and that for B may be too small. Keys beyond it are
+// unknown to who asks. Both at least 1 (checked).
 uint32_t LeastMostInBucket(uint32_t keys, uint64_t buckets);
 
 }  // namespace shoal::noise

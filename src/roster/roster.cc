@@ -605,14 +605,15 @@ Digest RosterDigest(const wire::Roster& roster) {
   return transcript.Finish();
 }
 
-absl::Status CheckOneTier(const Roster& roster, uint32_t query_buckets) {
-  if (roster.most_in_bucket() == 0 && query_buckets == 0) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("two tiers (most_in_bucket ", roster.most_in_bucket(),
-                   " in the roster, query_buckets ", query_buckets,
-                   " in the table) are not served by this version of Shoal yet, and not asked: "
-                   "serve a table that was built without --query-buckets under a roster without "
-                   "most_in_bucket, or run a version that serves them"));
+absl::Status CheckOneTier(const Roster& roster, std::optional<uint32_t> query_buckets) {
+  if (roster.most_in_bucket() == 0 && query_buckets.value_or(0) == 0) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "two tiers (most_in_bucket ", roster.most_in_bucket(), " in the roster",
+      query_buckets.has_value() ? absl::StrCat(", query_buckets ", *query_buckets, " in the table")
+                                : std::string(),
+      ") are not served by this version of Shoal yet, and not asked: "
+      "serve a table that was built without --query-buckets under a roster without "
+      "most_in_bucket, or run a version that serves them"));
 }
 
 absl::Status CheckRoster(const wire::Roster& roster) {

@@ -189,11 +189,11 @@ class Roster {
 // (doubles by their IEEE-754 bits). The roster need not have been checked.
 Digest RosterDigest(const wire::Roster& roster);
 
-// UNIMPLEMENTED if the roster or the table (its manifest's query_buckets; 0 if it is not known) is
-// of two tiers. Programs of this version build, sign and verify such rosters and tables; parties do
-// not serve them yet, and doors and clients refuse them: what knows half of two tiers would ask
-// without their protection.
-absl::Status CheckOneTier(const Roster& roster, uint32_t query_buckets = 0);
+// UNIMPLEMENTED if the roster or the table (its manifest's query_buckets; nothing where there is
+// only a roster) is of two tiers. Programs of this version build, sign and verify such rosters and
+// tables; parties do not serve them yet, and doors and clients refuse them: what knows half of two
+// tiers would ask without their protection.
+absl::Status CheckOneTier(const Roster& roster, std::optional<uint32_t> query_buckets);
 
 // What a party checks before it signs: everything that Verify checks but pins, signature and time.
 // Codes as Verify.

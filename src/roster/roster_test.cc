@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -209,10 +210,11 @@ TEST(Roster, TakesGeometricNoiseForManyInABucket) {
   parties.draft().set_most_in_bucket(4);
   const Roster roster = parties.roster();
   EXPECT_EQ(roster.most_in_bucket(), 4u);
-  EXPECT_THAT(CheckOneTier(roster), StatusIs(absl::StatusCode::kUnimplemented,
-                                             "most_in_bucket 4 in the roster, query_buckets 0"));
+  EXPECT_THAT(CheckOneTier(roster, 0), StatusIs(absl::StatusCode::kUnimplemented,
+                                                "most_in_bucket 4 in the roster, query_buckets 0"));
   parties.draft().clear_most_in_bucket();
-  SHOAL_EXPECT_OK(CheckOneTier(parties.roster()));
+  SHOAL_EXPECT_OK(CheckOneTier(parties.roster(), 0));
+  SHOAL_EXPECT_OK(CheckOneTier(parties.roster(), std::nullopt));
   EXPECT_THAT(CheckOneTier(parties.roster(), 7),
               StatusIs(absl::StatusCode::kUnimplemented,
                        "most_in_bucket 0 in the roster, query_buckets 7 in the table"));

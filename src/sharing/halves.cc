@@ -38,6 +38,16 @@ struct SomeSeeds {
   }
 };
 
+// keys[i]: the key at byte `at` of every seed's stream, in the first or in the second half of a
+// block.
+void ExpandKeys(const SomeSeeds& some, size_t at, uint8_t* keys) {
+  static_assert(kTagKeyBytes == 32);
+  SHOAL_CHECK(at % 32 == 0);
+  Run(at % 64 == 0 ? &Kernel::expand_tag_keys : &Kernel::expand_second_keys, some.seeds,
+      some.positions.data(), some.size(), some.id.data(), static_cast<uint32_t>(at / 64),
+      kTagKeyBytes, keys);
+}
+
 // Makes the tag of the first `covered` bytes of each of `items`, which are `stride` apart, and puts
 // it at byte `tag_at` of the item.
 class Tags {
@@ -45,21 +55,16 @@ class Tags {
   Tags() : keys_(kPart * kTagKeyBytes) {}
   void ByQueryKey(const SomeSeeds& some, size_t covered, size_t tag_at, size_t stride,
                   uint8_t* items) {
-    Expand(&Kernel::expand_second_keys, some, kQueryKeyBlock);
+    ExpandKeys(some, kQueryKeyAt, keys_.data());
     Make(some.size(), covered, tag_at, stride, items);
   }
   void ByAnswerKey(const SomeSeeds& some, size_t covered, size_t tag_at, size_t stride,
                    uint8_t* items) {
-    Expand(&Kernel::expand_tag_keys, some, kAnswerKeyBlock);
+    ExpandKeys(some, kAnswerKeyAt, keys_.data());
     Make(some.size(), covered, tag_at, stride, items);
   }
 
  private:
-  template <typename Function>
-  void Expand(Function function, const SomeSeeds& some, uint32_t block) {
-    Run(function, some.seeds, some.positions.data(), some.size(), some.id.data(), block,
-        kTagKeyBytes, keys_.data());
-  }
   void Make(size_t n, size_t covered, size_t tag_at, size_t stride, uint8_t* items) {
     Run(&Kernel::tag_answers, keys_.data(), n, covered, tag_at, stride, items);
   }
@@ -75,8 +80,7 @@ void InParts(size_t items, const Work& work) {
 // selections[i], which are zeros: k1 of the seeds of the tail of B.
 void ExpandSelections(const SomeSeeds& some, MutableBytes selections) {
   SecretVector<uint8_t> seeds(kPart * kTagKeyBytes);
-  Run(&Kernel::expand_second_keys, some.seeds, some.positions.data(), some.size(), some.id.data(),
-      kSelectionSeedBlock, kTagKeyBytes, seeds.data());
+  ExpandKeys(some, kSelectionSeedAt, seeds.data());
   std::array<uint32_t, kPart> all;
   std::iota(all.begin(), all.end(), 0u);
   Run(&Kernel::xor_masks, seeds.data(), all.data(), some.size(), some.id.data(), uint32_t{0},

@@ -24,8 +24,7 @@
 // A seed of half X expands by ChaCha20 with the first 12 bytes of X's id as nonce:
 //
 //   block 0      bytes 0..15: token (head of A; ExpandTokens and FirstWrongToken of batch.h, with
-//   the
-//                id of A). Bytes 32..63: query key
+//                the id of A). Bytes 32..63: query key
 //   block 1      bytes 0..31: answer key. Bytes 32..63: selection seed (tail of B)
 //   block 2 ..   pad, and from the next whole block on the mask
 //
@@ -93,9 +92,10 @@ constexpr size_t HalvesAnswerBytes(size_t answer_bytes) { return 2 * TaggedBytes
 
 // --- Where things are in a seed's expansion.
 
-inline constexpr uint32_t kQueryKeyBlock = 0, kAnswerKeyBlock = 1, kPadBlock = 2;
-// The selection seed is in the second half of the answer key's block.
-inline constexpr uint32_t kSelectionSeedBlock = kAnswerKeyBlock;
+// In bytes. The token's place is that of chains for rows (batch.h).
+inline constexpr size_t kTokenAt = 0, kQueryKeyAt = 32, kAnswerKeyAt = 64, kSelectionSeedAt = 96;
+// In blocks.
+inline constexpr uint32_t kPadBlock = 2;
 constexpr size_t QueryPadBytes(Half half, Role role, size_t selection_bytes) {
   return role == Role::kHead ? ForwardedBytes(half, selection_bytes)
                              : MessageBytes(half, selection_bytes);

@@ -222,6 +222,22 @@ TEST_F(CommandsTest, QueryBucketsAreBuiltAndShown) {
   ASSERT_EQ(build("next", {"--previous", "@five"}), cli::kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("query buckets\t5, of at most "));
   EXPECT_THAT(err_, Not(HasSubstr("the previous epoch has 5 query buckets")));
+  // As many buckets of other rows are others, too: by another seed, and in another layout.
+  const char* const new_rows =
+      "the previous epoch has 5 query buckets, as this one, but every key has a new row";
+  std::string more_keys = tsv;
+  for (int i = 500; i < 2000; ++i) absl::StrAppend(&more_keys, "key-", i, "\tvalue ", i, "\n");
+  Write("words.tsv", more_keys);
+  ASSERT_EQ(build("seed", {"--previous", "@five"}), cli::kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("query buckets\t5, of at most "));
+  EXPECT_THAT(err_, HasSubstr(new_rows));
+  std::string numbers;
+  for (int i = 0; i < 500; ++i) absl::StrAppend(&numbers, i, "\tvalue\n");
+  Write("words.tsv", numbers);
+  ASSERT_EQ(build("dense", {"--previous", "@five", "--layout", "dense"}), cli::kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("query buckets\t5, of at most "));
+  EXPECT_THAT(err_, HasSubstr(new_rows));
+  Write("words.tsv", tsv);
   ASSERT_EQ(build("other", {"--previous", "@five", "--query-buckets", "7"}), cli::kExitOk) << err_;
   EXPECT_THAT(err_, HasSubstr("the previous epoch has 5 query buckets, and this one 7"));
   ASSERT_EQ(build("none", {"--previous", "@five", "--query-buckets", "0"}), cli::kExitOk) << err_;

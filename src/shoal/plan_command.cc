@@ -228,7 +228,9 @@ absl::Status FillMonth(const plan::Workload& w, const noise::Parameters& noise, 
     const double submissions = std::ceil(in_terms ? epochs / w.epochs() : epochs);
     way.set_month_submissions(submissions);
     const auto queries = static_cast<uint64_t>(submissions) * noise.phi;
-    const absl::StatusOr<client::TotalLoss> loss = client::LossOf(noise, queries, noise.delta);
+    // What is planned are rounds for rows.
+    const absl::StatusOr<client::TotalLoss> loss =
+        client::LossOf(noise, queries, noise.delta, /*most_in_bucket=*/0);
     // The noise is one that holds, but there may be more queries than are counted.
     if (absl::IsInvalidArgument(loss.status())) continue;
     SHOAL_RETURN_IF_ERROR(loss.status());

@@ -279,7 +279,7 @@ TEST(PlanCommandTest, ATermIsPlannedBesideItsAlternatives) {
                              .left_scale = plan.noise().left_scale(),
                              .right_scale = plan.noise().right_scale()};
   ASSERT_EQ(plan.noise().mechanism(), "geometric");
-  SHOAL_ASSERT_OK_AND_ASSIGN(const client::TotalLoss loss, client::LossOf(noise, 30, 1e-6));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const client::TotalLoss loss, client::LossOf(noise, 30, 1e-6, 0));
   ASSERT_TRUE(loss.beyond.has_value());
   EXPECT_EQ(round.month_epsilon(), loss.beyond->epsilon);
   EXPECT_EQ(round.month_delta(), loss.beyond->delta);

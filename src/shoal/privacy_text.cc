@@ -51,9 +51,10 @@ std::string ProtectionText(const noise::Parameters& noise) {
                       " queries of a device together, padding included: ", odds);
 }
 
-absl::StatusOr<std::string> LookupText(const noise::Parameters& noise, uint64_t queries,
-                                       uint64_t rounds) {
-  SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss loss, client::LossOf(noise, queries, noise.delta));
+absl::StatusOr<std::string> LookupText(const noise::Parameters& noise, uint32_t most_in_bucket,
+                                       uint64_t queries, uint64_t rounds) {
+  SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss loss,
+                         client::LossOf(noise, queries, noise.delta, most_in_bucket));
   return LookupText(loss, queries, rounds);
 }
 

@@ -17,9 +17,10 @@ std::string LossText(const client::TotalLoss& loss);
 // What a round of a deployment with this noise protects, as a sentence.
 std::string ProtectionText(const noise::Parameters& noise);
 
-// What `queries` queries of one lookup, padding included, reveal together. Errors of LossOf.
-absl::StatusOr<std::string> LookupText(const noise::Parameters& noise, uint64_t queries,
-                                       uint64_t rounds);
+// What `queries` queries of one lookup, padding included, reveal together, under the noise and the
+// most_in_bucket of a roster. Errors of LossOf.
+absl::StatusOr<std::string> LookupText(const noise::Parameters& noise, uint32_t most_in_bucket,
+                                       uint64_t queries, uint64_t rounds);
 
 std::string LookupText(const client::TotalLoss& loss, uint64_t queries, uint64_t rounds);
 

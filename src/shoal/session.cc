@@ -158,7 +158,8 @@ void Session::TellProtection(const client::Division& division) {
   TellText(ProtectionText(noise));
   // Otherwise the round protects them together, as was just said.
   if (division.queries > noise.phi) {
-    TellText(LookupText(noise, division.queries, division.rounds()));
+    TellText(LookupText(noise, client_->deployment().roster().most_in_bucket(), division.queries,
+                        division.rounds()));
   }
   // What a query takes of a round's onions and queries (docs/protocol.md).
   const uint64_t sent_bytes = 48 * (client_->deployment().roster().size() - 2) + 32 + 24;

@@ -118,6 +118,14 @@ std::string QueryBucketsText(const wire::Manifest& manifest) {
                          buckets.most_places());
 }
 
+// Whether all keys, and not only some that moved, have another row, and so another query bucket.
+bool HasOtherRows(const wire::Manifest& before, const wire::Manifest& now) {
+  if (before.layout_case() != now.layout_case()) return true;
+  if (now.has_dense()) return before.dense().records_per_row() != now.dense().records_per_row();
+  return before.hashed().hash_seed() != now.hashed().hash_seed() || before.rows() != now.rows() ||
+         before.hashed().buckets() != now.hashed().buckets();
+}
+
 // Tells what a table with query buckets is good for, and what its clients pay for other ones.
 void TellQueryBuckets(const wire::Manifest& manifest, const table::UnsignedTable* before,
                       cli::Io& io) {
@@ -125,8 +133,13 @@ void TellQueryBuckets(const wire::Manifest& manifest, const table::UnsignedTable
     io.err << "warning: no party, door or client of this version serves or asks a table with query "
               "buckets yet; they refuse it\n";
   }
-  if (before == nullptr || before->manifest().query_buckets() == 0 ||
-      before->manifest().query_buckets() == manifest.query_buckets()) {
+  if (before == nullptr || before->manifest().query_buckets() == 0) return;
+  if (before->manifest().query_buckets() == manifest.query_buckets()) {
+    if (HasOtherRows(before->manifest(), manifest)) {
+      io.err << "warning: the previous epoch has " << manifest.query_buckets()
+             << " query buckets, as this one, but every key has a new row: who saw a key asked in "
+                "a bucket of each knows nearly its row\n";
+    }
     return;
   }
   io.err << "warning: the previous epoch has " << before->manifest().query_buckets()
@@ -575,8 +588,10 @@ key, row, bytes of key and value.
 
 --query-buckets divides the rows into buckets, for two parties that show each other which
 bucket was asked, and not which row of it. The next epoch has as many if nothing is said;
-another number gives every key a second bucket, and both together tell its row. Parties
-and clients of this version refuse such tables: none of them serves or asks one yet.
+another number gives every key a second bucket, and both together tell its row. So does
+a new row for every key, as where rows get another size or number: a warning says so, and
+with --keep-rows it does not happen. Parties and clients of this version refuse such
+tables: none of them serves or asks one yet.
 )";
 
 constexpr char kTableBuildExamples[] =

@@ -26,7 +26,8 @@ server::TableEpoch ChainEpoch(const table::Table& table) {
   return {.facts = {.manifest_digest = table.manifest().digest(),
                     .rows = table.rows(),
                     .row_bytes = table.manifest().row_bytes(),
-                    .places = table::PlacesDigest(table.manifest().content())},
+                    .places = table::PlacesDigest(table.manifest().content()),
+                    .query_buckets = table.manifest().content().query_buckets()},
           .id = DigestOf(table.manifest().content().table_id()),
           .epoch = table.manifest().epoch(),
           .answers = {}};

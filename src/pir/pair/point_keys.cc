@@ -62,9 +62,11 @@ void MakePointKeys(uint32_t levels, uint64_t row, RandomSource& random, MutableB
   SecretArray<48> drawn;
   random.Fill(drawn.mutable_view());
   const Aes128 aes(AesKeyOf(drawn.view()));
-  // Of the offline and the online server, on the way to the row.
-  SecretVector<Node> path = {WithBit0(LoadNode(drawn.data() + 16), 0),
-                             WithBit0(LoadNode(drawn.data() + 32), 1)};
+  // Of the offline and the online server, on the way to the row. Assigned one by one: a list of
+  // initial values would leave both roots in memory that nobody wipes.
+  SecretVector<Node> path(2);
+  path[0] = WithBit0(LoadNode(drawn.data() + 16), 0);
+  path[1] = WithBit0(LoadNode(drawn.data() + 32), 1);
   std::copy_n(drawn.data(), 16, offline.data());
   StoreNode(path[0], offline.data() + kRootAt);
   StoreNode(path[1], online.data() + kRootAt);
