@@ -173,7 +173,7 @@ PartyShape ShapeOf(const Workload& w, const Layout& layout, double noise, uint32
   const bool joins_onions = j > 1 && s.machines * w.MachinesOf(j - 1) > 1;
   s.joins_answers = !s.backend && s.machines * w.MachinesOf(j + 1) > 1;
   s.joined_onions = joins_onions ? s.in * s.onion : 0;
-  // Several machines take answers as they come, but have room for them all.
+  // Answers in parts are taken as they come, but there is room for them all.
   s.joined_answers = s.joins_answers ? s.out * s.tagged : 0;
   return s;
 }
@@ -198,7 +198,8 @@ PartyLists ListsOf(const Workload& w, const Layout& layout, const PartyShape& s)
                 .noise = Whole(s.own),
                 .inner_bytes = static_cast<size_t>(s.inner),
                 .answer_bytes = layout.answer_bytes(),
-                .others = s.backend ? 0 : Whole(s.moved * s.in)};
+                .others = s.backend ? 0 : Whole(s.moved * s.in),
+                .batch = s.joins_answers};
   lists.noise = s.own * s.inner;
   const double free =
       w.spool_memory_bytes - (lists.noise <= w.spool_memory_bytes ? lists.noise : 0);
@@ -277,13 +278,11 @@ void FillOnline(const PartyShape& s, const PartyLists& lists, const UnitCosts& u
                                 parts + (lists.forward_ready ? 0 : lists.forward * fresh)));
   // Answers reuse the memory of the offline stage's lists.
   Spares spares({lists.noise, lists.opened, lists.ordered});
-  const double in_order = s.machines == 1 ? s.joined_answers : 0;
   party.set_answers_cpu_s(
       kNs * (s.in * (At(unit.back(), s.in) + s.answer * At(unit.back_byte(), s.in)) +
              s.own * (At(unit.drop(), s.own) + s.answer * At(unit.drop_byte(), s.own)) +
              elsewhere * (At(unit.drop(), s.own) + again) + sent_ns - tallies +
-             in_order * unit.join_byte_ns() + (lists.masks_ready ? 0 : MaskNs(s, unit)) +
-             spares.Fresh(lists.returned) * fresh));
+             (lists.masks_ready ? 0 : MaskNs(s, unit)) + spares.Fresh(lists.returned) * fresh));
   // No stage's report counts this.
   party.set_keep_seconds(kNs * spares.Fresh(lists.copied) * fresh);
 }

@@ -652,6 +652,8 @@ TEST(MachinesTest, MachinesShareAPartysWork) {
     EXPECT_LT(many.padding_bytes(),
               0.3 * (many.sent_offline_bytes() + many.sent_online_bytes()) + 1);
   }
+  // A party of one takes the answers of several machines as they come.
+  EXPECT_DOUBLE_EQ(plan.party(0).answers_cpu_s(), one.party(0).answers_cpu_s());
   const Rental& rental = plan.rental();
   EXPECT_EQ(rental.machines(), 11);
   EXPECT_NEAR(

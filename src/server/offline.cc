@@ -203,7 +203,7 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
   }
   OnionIntake intake(context, secrets, bytes, count, resources);
   const uint32_t machines = resources.machines->count();
-  RoundSize size = SizeOf(context, count, ExpectedNoise(context) / machines);
+  RoundSize size = SizeOf(context, count, ExpectedNoise(context) / machines, resources);
   if (!context.is_backend()) size.others = count - count / machines;
   const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
   SHOAL_ASSIGN_OR_RETURN(
@@ -371,7 +371,7 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resource
   SHOAL_ASSIGN_OR_RETURN(material.shares,
                          PageArray<sharing::QueryShare>::Create(material.positions, kSecret));
   material.pads = {};
-  const RoundSize size = SizeOf(context, material.positions, material.noise.size());
+  const RoundSize size = SizeOf(context, material.positions, material.noise.size(), resources);
   const ListMemory memory = DivideLater(size, {}, arena.free_bytes()).pads;
   std::optional<Spool> pads;
   if (memory.memory > 0) {
@@ -466,7 +466,7 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
     }
   }
   // Divides memory again, now that the amount of noise is known.
-  RoundSize size = SizeOf(context, material.positions, more_places);
+  RoundSize size = SizeOf(context, material.positions, more_places, resources);
   if (shuffle.has_value() && shuffle->answers() > size.next_positions()) {
     size.others = shuffle->answers() - size.next_positions();
   }

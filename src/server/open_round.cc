@@ -269,6 +269,7 @@ absl::Status OpenRound::ComeTogether(absl::string_view what, const StageTry& pre
 }
 
 absl::Status OpenRound::Total(wire::StageReport& report) {
+  if (alone()) return absl::OkStatus();
   constexpr double kMicro = 1e6;
   const std::array<uint64_t, 7> mine = {static_cast<uint64_t>(report.seconds() * kMicro),
                                         static_cast<uint64_t>(report.cpu_seconds() * kMicro),
@@ -383,6 +384,12 @@ bool OpenRound::AgreeOnSent(absl::string_view what, const ReportedStatus& now,
   return true;
 }
 
+absl::Status OpenRound::CheckRecords(const StageTry& present) const {
+  if (alone() || services.is_frontend() || present.records.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "a whole list, where one of several machines gets its slice of one");
+}
+
 absl::StatusOr<std::vector<PartyContent::Part>> OpenRound::PartsOfList(uint64_t bytes,
                                                                        const StageTry& present,
                                                                        uint64_t most_bytes) const {
@@ -391,7 +398,7 @@ absl::StatusOr<std::vector<PartyContent::Part>> OpenRound::PartsOfList(uint64_t 
     return std::vector<PartyContent::Part>{{.machine = mine, .bytes = bytes}};
   }
   // The slices of all follow from the length of the list.
-  const uint64_t records = present.records.value_or(0);
+  const uint64_t records = *present.records;
   const size_t onion_bytes = OnionBytesFor(services.parties, services.party.value());
   if (records > most_bytes / onion_bytes) {
     return absl::InvalidArgumentError("offline list: longer than the header allows");
@@ -410,6 +417,10 @@ absl::StatusOr<std::vector<PartyContent::Part>> OpenRound::PartsOfList(uint64_t 
 absl::StatusOr<std::shared_ptr<ListIntake>> OpenRound::BeginList(uint64_t bytes,
                                                                  const StageTry& present,
                                                                  uint64_t most_bytes) {
+  if (services.is_frontend() && !present.records.has_value()) {
+    return absl::InvalidArgumentError("party 1 gets submissions, and no list of onions");
+  }
+  SHOAL_RETURN_IF_ERROR(CheckRecords(present));
   // The connection of a list that is still on its way in has broken, or will: the caller sends one
   // list at a time. The latest one counts, and nothing is left of the other.
   std::shared_ptr<ListIntake> before;
@@ -442,7 +453,7 @@ absl::StatusOr<std::shared_ptr<ListIntake>> OpenRound::BeginList(uint64_t bytes,
       SHOAL_ASSIGN_OR_RETURN(list->onions,
                              services.is_frontend()
                                  ? OnionIntake::BeginSubmissions(keys->context, *secrets, bytes,
-                                                                 present.records.value_or(0), with)
+                                                                 *present.records, with)
                                  : OnionIntake::Begin(keys->context, *secrets, bytes, with));
     }
     begun_now = std::make_shared<ListIntake>(shared_from_this(), present, std::move(list));
@@ -535,6 +546,7 @@ absl::Status OpenRound::TakeOnions(const RoundKeys& round_keys, ListWork& list) 
 }
 
 absl::Status OpenRound::ComeToQueries(const StageTry& present) {
+  SHOAL_RETURN_IF_ERROR(CheckRecords(present));
   std::optional<uint64_t> records;
   if (!services.is_frontend() && present.records.has_value()) {
     const MutexLock lock(gate);

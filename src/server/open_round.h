@@ -184,9 +184,9 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
   std::atomic<bool> ended = false;  // set by Leave; stages look at it
   // The report of the noise, until the offline list is committed to: nothing of it is told before.
   std::optional<wire::StageReport> noise_report ABSL_GUARDED_BY(work);
-  // At several machines: the latest try that this machine has come to; the output that is being
-  // read, and whether there is one.
+  // The latest try that this machine has come to.
   uint64_t attempt ABSL_GUARDED_BY(work) = 0;
+  // At several machines: the output that is being read, and whether there is one.
   Outgoing* onward ABSL_GUARDED_BY(work) = nullptr;
   std::atomic<bool> reading = false;
 
@@ -306,6 +306,10 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
  private:
   // Null without a journal: then the head stores it.
   StoreDigest Store(Content content) const;
+
+  // INVALID_ARGUMENT for one of several machines, but at party 1, that was not told how long the
+  // whole list is.
+  absl::Status CheckRecords(const StageTry& present) const;
 
   // Waits until all machines have come to one try of a stage. A machine that is at an earlier one
   // is told so by this call, and comes again; those at the latest one wait for it. `records`: how

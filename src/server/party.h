@@ -228,7 +228,8 @@ class Party {
   // Begins an input of `bytes` bytes: of onions, this machine's slice of a list; at party 1, of
   // submissions (offline.h). If another one is on its way in, that one is given up. UNAUTHENTICATED
   // unless the header is signed by all and is the one that this party signed; INVALID_ARGUMENT if
-  // `bytes` is not the length of a list for this party; FAILED_PRECONDITION once a list of another
+  // `bytes` is not the length of a list for this party, or `stage` lacks the number of records that
+  // party 1 and each of several machines needs; FAILED_PRECONDITION once a list of another
   // length was taken. For I/O threads: neither this call nor the intake waits for other long work;
   // but one of several machines of party 1 waits until all begin.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,

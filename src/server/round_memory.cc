@@ -48,30 +48,31 @@ class Division {
   uint64_t free_;
 };
 
-// What one of several machines has beside its routes, at most.
-uint64_t SeveralMachinesBytes(const RoundSize& size, const RoundMemory& memory) {
-  if (size.others == 0) return 0;
-  // What goes on is held as a batch, and for its digest the used positions are encoded as the whole
-  // batch's are (CommitQueries).
+// What goes on as a batch, and for its digest the used positions, encoded as the whole batch's are
+// (CommitQueries).
+uint64_t BatchBytes(const RoundSize& size) {
+  if (!size.batch) return 0;
   const auto next = static_cast<uint32_t>(size.next_positions());
-  const uint64_t decoded = kQueryBytes * next + wire::MaxQueryBatchBytes(next) - uint64_t{4} * next;
-  // A bucket, as read and in order, of each list of answers that lies in a file and goes to another
-  // machine (AnswerIntake).
-  const uint64_t buckets =
-      memory.returned.memory > 0
-          ? 0
-          : 2 * std::min(shuffle::Scatter::kBucketBytes,
-                         shuffle::Scatter::MemoryBytes(size.others, TaggedBytes(size)));
-  return decoded + buckets;
+  return kQueryBytes * next + wire::MaxQueryBatchBytes(next) - uint64_t{4} * next;
+}
+
+// A bucket, as read and in order, of each list of answers that lies in a file and goes to another
+// machine (AnswerIntake).
+uint64_t BucketBytes(const RoundSize& size, const RoundMemory& memory) {
+  if (size.others == 0 || memory.returned.memory > 0) return 0;
+  return 2 * std::min(shuffle::Scatter::kBucketBytes,
+                      shuffle::Scatter::MemoryBytes(size.others, TaggedBytes(size)));
 }
 
 }  // namespace
 
-RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise) {
+RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise,
+                 const Resources& resources) {
   return {.positions = positions,
           .noise = context.is_backend() ? 0 : noise,
           .inner_bytes = context.inner_bytes(),
-          .answer_bytes = context.answer_bytes};
+          .answer_bytes = context.answer_bytes,
+          .batch = !context.is_backend() && context.sends_batch(resources)};
 }
 
 uint64_t ExpectedNoise(const RoundContext& context) {
@@ -110,9 +111,9 @@ uint64_t PeakArrayBytes(const RoundSize& size, const RoundMemory& memory) {
   const uint64_t message = next == 0 ? 0 : wire::MaxQueryBatchBytes(static_cast<uint32_t>(next));
   const uint64_t offline = kIntakeBytes * size.positions + kPlaceBytes * next;
   const uint64_t forward = memory.forward.memory > 0 ? 0 : next * kForwardPositionBytes;
-  const uint64_t online =
-      kQueryBytes * size.positions + kRouteBytes * size.others + forward + message;
-  return RestArrayBytes(size) + std::max(offline, online + SeveralMachinesBytes(size, memory));
+  const uint64_t online = kQueryBytes * size.positions + kRouteBytes * size.others + forward +
+                          message + BatchBytes(size) + BucketBytes(size, memory);
+  return RestArrayBytes(size) + std::max(offline, online);
 }
 
 uint64_t ReturnedBytes(const RoundSize& size) {
@@ -121,7 +122,7 @@ uint64_t ReturnedBytes(const RoundSize& size) {
 
 absl::Status CheckEmptyRound(const RoundContext& context, const Resources& resources) {
   const uint64_t noise = ExpectedNoise(context);
-  const RoundSize size = SizeOf(context, (context.party.value() - 1) * noise, noise);
+  const RoundSize size = SizeOf(context, (context.party.value() - 1) * noise, noise, resources);
   const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
   // The reservation is only a test. Memory is reserved again when the number of onions is known.
   return Arena::Reserve(

@@ -39,12 +39,14 @@ struct RoundSize {
   // Of the answers that come to this machine, those that go on to other machines of the party, as
   // far as they need more room than a list of N_(j+1).
   uint64_t others = 0;
+  bool batch = false;  // queries go on as a batch (RoundContext::sends_batch); not at the backend
 
   // N_(j+1), if no position is dead; 0 at the backend.
   uint64_t next_positions() const { return inner_bytes == 0 ? 0 : positions + noise; }
 };
 
-RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise);
+RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise,
+                 const Resources& resources);
 // The expected number of a party's noise queries, before they are drawn.
 uint64_t ExpectedNoise(const RoundContext& context);
 

@@ -2,6 +2,8 @@
 #include "src/server/round_memory.h"
 
 #include "gtest/gtest.h"
+#include "src/noise/noise.h"
+#include "src/server/round_context.h"
 #include "src/shuffle/scatter.h"
 
 namespace shoal::server {
@@ -102,14 +104,15 @@ TEST(RoundMemoryTest, LaterListsFollowTheNoiseThatWasDrawn) {
   EXPECT_GT(memory.ordered.memory, expected.ordered.memory);
 }
 
-// Each of several machines decodes and encodes what goes on once more; and where answers lie in
-// files, it holds buckets of those for others. A party of one machine does neither.
+// Each of several machines holds what goes on as a batch, and encodes that; and where answers lie
+// in files, it holds buckets of those for others. A party of one machine before one does neither.
 TEST(RoundMemoryTest, OneOfSeveralMachinesNeedsMore) {
   // So much noise that the online stage takes the most.
   RoundSize alone = kMiddle;
   alone.noise = 100'000;
   RoundSize several = alone;
   several.others = 400;
+  several.batch = true;
   RoundMemory in_files, in_memory;
   in_memory.returned.memory = 1;
   const auto more = [&](const RoundMemory& memory) {
@@ -122,6 +125,34 @@ TEST(RoundMemoryTest, OneOfSeveralMachinesNeedsMore) {
   EXPECT_EQ(more(in_files), 12 * 400 + decoded + 2 * 400 * (304 + 16 + 4));
   several.others = 10'000'000;
   EXPECT_EQ(more(in_files), 12 * several.others + decoded + 2 * shuffle::Scatter::kBucketBytes);
+}
+
+// A party of one machine before one of several holds what goes on as a batch, too.
+TEST(RoundMemoryTest, OneMachineBeforeSeveralNeedsMore) {
+  RoundContext context = {
+      .counter = RoundCounter(1),
+      .round_id = {},
+      .party = PartyNumber(1),
+      .parties = 2,
+      .answer_bytes = 304,
+      .max_rows = 10,
+      .max_slots = 10,
+      .noise = *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
+                                             .epsilon = 1,
+                                             .delta = 1e-2,
+                                             .phi = 1,
+                                             .mode = 6,
+                                             .left_scale = 1.25,
+                                             .right_scale = 5.0}),
+      .next_recipients = {}};
+  const auto peak = [&] {
+    return PeakArrayBytes(SizeOf(context, 1000, 100'000, {}), RoundMemory());
+  };
+  const uint64_t before = peak();
+  context.next_machines = 2;
+  // Position and tally of each query; header and bitmap.
+  constexpr uint64_t kNext = 101'000;
+  EXPECT_EQ(peak(), before + 8 * kNext + 5 + (kNext + 7) / 8);
 }
 
 // Lists never get more memory than is free.

@@ -161,7 +161,7 @@ TEST(StagesTest, ARoundWhoseAnswersDoNotFitTheMachineIsRefused) {
   const SyntheticRound round(
       {.answer_bytes = available / kOnions + 1, .max_rows = 5, .noise = SomeNoise()}, random);
   const RoundContext& frontend = round.context(1);
-  const RoundSize size = SizeOf(frontend, kOnions, ExpectedNoise(frontend));
+  const RoundSize size = SizeOf(frontend, kOnions, ExpectedNoise(frontend), {});
   const uint64_t returned = ReturnedBytes(size);
   const auto begin = [&](SpoolPlace& spools) {
     return OnionIntake::BeginSubmissions(frontend, round.secrets(1), 1000, kOnions,

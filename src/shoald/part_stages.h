@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
+#include "src/base/check.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/task_group.h"
 #include "src/server/party.h"
@@ -48,7 +49,7 @@ class PartStages {
   };
   struct Options {
     uint32_t rank = 0, count = 1;  // of this machine in its party
-    uint32_t senders = 1;          // machines of the party before
+    uint32_t senders = 0;          // machines of the party before; must be set (checked)
     size_t onion_bytes = 0;        // of an onion that comes in
     SpoolPlace* spools = nullptr;
     // The most records of a list that comes in, by what this party knows.
@@ -70,7 +71,9 @@ class PartStages {
         online;
   };
 
-  explicit PartStages(Options options) : options_(std::move(options)) {}
+  explicit PartStages(Options options) : options_(std::move(options)) {
+    SHOAL_CHECK(options_.senders > 0);
+  }
   // The most offline stages at once. A try that was replaced has one until it notices.
   static constexpr int kMaxStages = 56;
 

@@ -66,15 +66,18 @@ Bytes AnswerTo(uint32_t tally) {
 // Keeps a list, and has a stage run over it.
 class KeptList final : public PartStages::OnionSink {
  public:
-  explicit KeptList(std::function<absl::Status(Bytes list)> stage) : stage_(std::move(stage)) {}
+  explicit KeptList(std::function<absl::Status(Bytes list)> stage,
+                    std::function<absl::Status()> takes = nullptr)
+      : stage_(std::move(stage)), takes_(std::move(takes)) {}
   absl::Status Take(BytesView piece) override {
     Append(list_, piece);
-    return absl::OkStatus();
+    return takes_ ? takes_() : absl::OkStatus();
   }
   absl::Status Wait() override { return stage_(std::move(list_)); }
 
  private:
   const std::function<absl::Status(Bytes list)> stage_;
+  const std::function<absl::Status()> takes_;  // a piece; may be null
   Bytes list_;
 };
 
@@ -445,8 +448,8 @@ class OneReceiver {
                  .at_work = [this](const Digest&, uint64_t) { return at_work.load(); },
                  .offline =
                      [this](const wire::SignedHeader&, uint64_t, const server::StageTry&) {
-                       return std::make_unique<KeptList>(
-                           [this](const Bytes&) { return offline(); });
+                       return std::make_unique<KeptList>([this](const Bytes&) { return offline(); },
+                                                         takes);
                      },
                  .online = [this](const Digest&, const server::QueriesIn&,
                                   const server::StageTry&) { return online(); }}) {}
@@ -474,6 +477,7 @@ class OneReceiver {
 
   std::atomic<bool> at_work = true;
   std::function<absl::Status()> open;
+  std::function<absl::Status()> takes = nullptr;  // a piece of the offline stage's list
   std::function<absl::Status()> offline = [] { return absl::OkStatus(); };
   std::function<absl::StatusOr<std::unique_ptr<ByteSource>>()> online;
 
@@ -531,6 +535,36 @@ TEST(PartStagesTest, AnswersThatNobodyTookEndWithTheirTry) {
   for (auto& call : calls) {
     EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled, "is ending"));
   }
+}
+
+// The stage refuses a list while it comes.
+TEST(PartStagesTest, AllSendersGetTheErrorOfAPiece) {
+  OneReceiver receiver(3);
+  std::atomic<int> taken = 0;
+  std::atomic<bool> ran = false;
+  receiver.takes = [&] {
+    return ++taken == 2 ? absl::DataLossError("piece 2 is damaged") : absl::OkStatus();
+  };
+  receiver.offline = [&] {
+    ran = true;
+    return absl::OkStatus();
+  };
+  std::vector<std::unique_ptr<PartStages::OnionSink>> parts;
+  for (const uint32_t from : {0, 1, 2}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto part, receiver.Offline(OneOf(3, from, 1)));
+    parts.push_back(std::move(part));
+  }
+  for (const int piece : {1, 2}) {
+    SHOAL_ASSERT_OK(parts[static_cast<size_t>(piece - 1)]->Take(Bytes(kOnion)));
+    EXPECT_TRUE(Soon([&] { return taken >= piece; }));
+  }
+  for (const auto& part : parts) {
+    EXPECT_THAT(part->Wait(), StatusIs(absl::StatusCode::kDataLoss, "piece 2"));
+  }
+  // The last one has not sent its part yet, and need not.
+  EXPECT_THAT(parts[2]->Take(Bytes(kOnion)), StatusIs(absl::StatusCode::kDataLoss, "piece 2"));
+  EXPECT_EQ(taken, 2);
+  EXPECT_FALSE(ran);
 }
 
 // It is decoded later, when nobody can be told any more.

@@ -669,7 +669,10 @@ INSTANTIATE_TEST_SUITE_P(Machines, PartyRoundTest,
                          ::testing::Values(std::vector<uint32_t>{1, 1}, std::vector<uint32_t>{1, 2},
                                            std::vector<uint32_t>{2, 1}, std::vector<uint32_t>{2, 4},
                                            std::vector<uint32_t>{4, 3},
-                                           std::vector<uint32_t>{2, 3, 1}),
+                                           std::vector<uint32_t>{2, 3, 1},
+                                           std::vector<uint32_t>{2, 1, 1},
+                                           std::vector<uint32_t>{1, 1, 2},
+                                           std::vector<uint32_t>{2, 1, 2}),
                          [](const auto& counts) {
                            std::string name = "Of";
                            for (const uint32_t count : counts.param)
@@ -843,6 +846,12 @@ TEST(PartyChainTest, MachinesBeginOneTryOfOneList) {
   EXPECT_THAT(chain.machine(2, 1).party->BeginOffline(chain.round().wire(), 3 * kOnion,
                                                       {.attempt = 2, .records = 10}),
               StatusIs(absl::StatusCode::kInvalidArgument, "are not slice"));
+  // Without the length of the whole list.
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(chain.machine(1, 0).party->BeginOffline(chain.round().wire(), 0),
+              StatusIs(kInvalid, "gets submissions"));
+  EXPECT_THAT(chain.machine(2, 1).party->BeginOffline(chain.round().wire(), 0, {.attempt = 2}),
+              StatusIs(kInvalid, "a whole list"));
   // One machine is at a later try: it waits, and the other one comes again.
   auto later = offline(0, 4, 10);
   EXPECT_THAT(offline(1, 3, 10).get(), StatusIs(absl::StatusCode::kAborted, "a later try"));
@@ -851,6 +860,9 @@ TEST(PartyChainTest, MachinesBeginOneTryOfOneList) {
   SHOAL_EXPECT_OK(later.get());
   EXPECT_TRUE(chain.machine(2, 1).party->IsAtWork(chain.round().id(), 4));
   EXPECT_THAT(offline(1, 3, 10).get(), StatusIs(absl::StatusCode::kAborted, "a later try"));
+  EXPECT_THAT(chain.machine(2, 1).party->AnswerQueries(chain.round().id(), wire::QueryBatch(),
+                                                       {.attempt = 5}),
+              StatusIs(kInvalid, "a whole list"));
 }
 
 TEST(PartyChainTest, ARestartedHeadRefusesItsOldRounds) {

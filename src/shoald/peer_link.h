@@ -32,7 +32,7 @@ class PeerLink final : public server::Link {
   struct Options {
     uint32_t party = 2;     // the next one
     uint32_t machines = 1;  // that it has
-    uint32_t senders = 1;   // machines of this party
+    uint32_t senders = 0;   // machines of this party; must be set (checked)
     // The number of parties after the next one, which is given more time for each, so that the
     // error of the one before a party that does not answer comes first, and names it.
     uint32_t later = 0;

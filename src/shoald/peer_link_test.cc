@@ -66,6 +66,7 @@ class PeerLinkTest : public ::testing::Test {
     machines_ = machines;
     return PeerLink(std::make_unique<BrokenCalls>(&sent_),
                     {.machines = machines,
+                     .senders = 1,
                      .later = 3,
                      .answer_bytes = [](const Digest&) { return 112; },
                      .refresh_bytes = [](const Digest&) { return 224; },

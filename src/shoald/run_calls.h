@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
+#include "src/base/check.h"
 #include "src/server/part_streams.h"
 #include "src/server/slices.h"
 #include "src/shoald/peer_calls.h"
@@ -30,7 +31,7 @@ class RunCalls {
   struct Options {
     uint32_t party = 2;     // the next one
     uint32_t machines = 1;  // that it has
-    uint32_t senders = 1;   // machines of this party
+    uint32_t senders = 0;   // machines of this party; must be set (checked)
     // As PeerLink::Options::answer_bytes: an error once the round is not open here (any more).
     std::function<absl::StatusOr<uint64_t>(const Digest& round_id)> answer_bytes;
     // Makes a call to one of these machines, from any thread, for a round. RunCalls sets all but
@@ -40,7 +41,9 @@ class RunCalls {
     SpoolPlace* spools = nullptr;
   };
 
-  explicit RunCalls(Options options) : options_(std::move(options)) {}
+  explicit RunCalls(Options options) : options_(std::move(options)) {
+    SHOAL_CHECK(options_.senders > 0);
+  }
 
   // As those of server::Link.
   absl::Status Offline(const wire::SignedHeader& header, const OwnRun& mine,
