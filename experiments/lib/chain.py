@@ -29,7 +29,7 @@ WINDOW_S = 6 * 3600
 _LONGEST_PAUSE_S = 3
 _ATTEMPTS = 5
 # Engines of two servers: the parties that are them, offline first.
-_TWO_SERVERS = {"treepir": (1, 2), "permuted": (1, 2)}
+_TWO_SERVERS = {"treepir": (1, 2), "permuted": (1, 2), "pair": (1, 2)}
 # Time limit for an engine to make its hint.
 _ENGINE_START_S = 1800
 # The most slots that a roster allows (src/roster/roster.h).

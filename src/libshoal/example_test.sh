@@ -127,7 +127,7 @@ for engine in $engines; do
   options+=(--engine "$engine")
   [ "$engine" = chain ] || scripts/local-chain engine "$chain" "$engine" >/dev/null
 done
-start 2 --engine chain --engine treepir --engine permuted
+start 2 --engine chain --engine treepir --engine permuted --engine pair
 start 1 "${options[@]}"
 new_client e
 for engine in $engines; do
