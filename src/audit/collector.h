@@ -48,6 +48,8 @@ class Collector {
 
 // Why what a format has not, as far as is known here, is unchecked: it may name packages.
 inline constexpr absl::string_view kUnknownPart = "is a part of the file that is not known here";
+// Why a requirements file is not all that is needed. In a directory the other one may be read, too.
+inline constexpr absl::string_view kNamesAnotherFile = "names another file: give that one, too";
 // What is wrong with the last line of a text whose writers end every line.
 inline constexpr absl::string_view kEndsWithin = "ends within a line: it is cut off";
 // Marks the members of an object as unchecked that are not among `known`: "OF.MEMBER".
@@ -91,6 +93,13 @@ std::string GoRelease(absl::string_view text);
 // also says what of go.sum is used: the items from `first` on are those of the lock file.
 absl::Status CompareWithManifests(const std::string& lock, const Distribution& distribution,
                                   size_t first, Inventory& inventory);
+
+// Whether a package.json, a pyproject.toml or a go.mod certainly needs no packages, beside tools
+// that build it and, for Go, that itself. False for what cannot be read.
+bool NeedsNothing(const std::string& path);
+// Adds which Go a go.mod that needs nothing else asks for.
+absl::Status ReadGoMod(const std::string& path, const Distribution& distribution,
+                       Inventory& inventory);
 
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector);
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector);

@@ -265,7 +265,7 @@ absl::Status ParseRequirementLine(absl::string_view line, Collector& collector) 
   if (line[0] != '-') return ParseRequirement(line, collector);
   for (const absl::string_view option : {"-r", "--requirement"}) {
     if (absl::StartsWith(line, option)) {
-      return collector.Skip(line, "names another file: give that one, too");
+      return collector.Skip(line, kNamesAnotherFile);
     }
   }
   for (const absl::string_view option : {"-c", "--constraint"}) {

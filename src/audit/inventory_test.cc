@@ -703,12 +703,13 @@ TEST(InventoryTest, WhatALockFileNeedsIsInIt) {
   EXPECT_EQ(npm(absl::StrCat(a, R"(,"node_modules/c":{"version":"3.0.0"},
                 "node_modules/c/node_modules/b":{"version":"2.0.0"})")),
             (Lines{"npm a 1.0.0", "npm c 3.0.0", "npm b 2.0.0", missing("b", "node_modules/a")}));
-  // What may be missing: optional packages, peers, and tools to work on the packages of others.
+  // What may be missing: peers, and of packages of others what is optional and tools to work on
+  // them.
   EXPECT_EQ(npm(R"("":{"optionalDependencies":{"b":"1"},"peerDependencies":{"c":"1"}},
                 "node_modules/a":{"version":"1.0.0","dependencies":{"b":"1"},
                   "optionalDependencies":{"b":"1"},"peerDependencies":{"c":"1"},
                   "devDependencies":{"d":"1"}})"),
-            (Lines{"npm a 1.0.0", "own 1"}));
+            (Lines{"npm a 1.0.0", missing("b", "the project"), "own 1"}));
   // A workspace uses what lies above it; what lies outside of the project does not.
   EXPECT_EQ(
       npm(R"("":{},"node_modules/w":{"link":true,"resolved":"x/w"},
@@ -736,12 +737,14 @@ TEST(InventoryTest, WhatALockFileNeedsIsInIt) {
                   "dependencies":{"a":{"version":"1.0.0"}}})"),
             (Lines{"npm a 1.0.0", missing("b", "the project"), "own 1"}));
   // Poetry. What holds under a condition may hold nowhere.
-  EXPECT_EQ(Parse("poetry.lock",
-                  "[[package]]\nname = 'a'\nversion = '1'\n[package.dependencies]\nb = '>=1'\n"
-                  "c = {version = '*', optional = true}\nd = {version = '*', markers = 'x'}\n"
-                  "e = [{version = '1', python = '<3'}]\nf = {version = '*', extras = ['x']}\n"
-                  "A_B = '*'\n[[package]]\nname = 'a-b'\nversion = '2'\n[metadata]\n"),
-            (Lines{"PyPI a 1", "PyPI a-b 2", missing("b", "a"), missing("f", "a")}));
+  EXPECT_EQ(
+      Parse("poetry.lock",
+            "[[package]]\nname = 'a'\nversion = '1'\n[package.dependencies]\nb = '>=1'\n"
+            "c = {version = '*', optional = true}\nd = {version = '*', markers = 'x'}\n"
+            "e = [{version = '1', python = '<3'}]\nf = {version = '*', extras = ['x']}\n"
+            "A_B = '*'\ng = [{version = '1', python = '<3'}, '*']\n[[package]]\nname = "
+            "'a-b'\nversion = '2'\n[metadata]\n"),
+      (Lines{"PyPI a 1", "PyPI a-b 2", missing("b", "a"), missing("f", "a"), missing("g", "a")}));
   EXPECT_EQ(Parse("poetry.lock",
                   "[[package]]\nname = 'a'\nversion = '1'\n[metadata]\nlock-version = '1.1'\n"
                   "packages = 1\n[metadata.files]\na = []\nb = []\n[metadata.hashes]\nc = []\n"),
@@ -763,6 +766,18 @@ TEST(InventoryTest, WhatALockFileNeedsIsInIt) {
   for (const char* lacks : {"htt", "http 0.1.20", "time", "own 0.1.0 (registry+x)"}) {
     EXPECT_EQ(cargo(lacks), (Lines{whole[0], missing(lacks, "own"), whole[1]})) << lacks;
   }
+  const auto replaced = [](absl::string_view by) {
+    return Parse("Cargo.lock", absl::StrCat("[[package]]\nname = 'http'\nversion = '0.1.20'\n"
+                                            "source = 'registry+x'\nreplace = '",
+                                            by,
+                                            "'\n[[package]]\nname = 'http'\nversion = '0.1.18'\n"
+                                            "source = 'git+x'\n"));
+  };
+  const Lines both = {"crates.io http 0.1.20", "crates.io http 0.1.18 (doubtful)"};
+  EXPECT_EQ(replaced("http 0.1.18 (git+x)"), both);
+  EXPECT_EQ(
+      replaced("http 0.1.19 (git+x)"),
+      (Lines{both[0], both[1], "! http 0.1.19 (git+x): replaces http, and is not in the file"}));
   EXPECT_THAT(Error("Cargo.lock", "[[package]]\nname = 'a'\nversion = '1.0.0'\ndependencies = 1"),
               StatusIs(absl::StatusCode::kInvalidArgument, "Cargo.lock:4: `dependencies` is not"));
   EXPECT_EQ(
@@ -1874,9 +1889,9 @@ TEST_F(DirectoryTest, AManifestWithoutALockFileIsSaid) {
   const std::string alone = "says what the project needs, and no lock file beside it says more";
   const std::string never = "says what the project needs, and is not read here";
   Write("requirements.txt", "b==1\n");
-  Write("package.json", "{}");
+  Write("package.json", R"({"workspaces":["x"]})");
   Write("Cargo.toml", "");
-  Write("go.mod", "module x\n");
+  Write("go.mod", "module x\nrequire h.org/a v1.0.0\n");
   Write("pom.xml", "<project/>");
   EXPECT_EQ(
       Read(),
@@ -1891,7 +1906,7 @@ TEST_F(DirectoryTest, AManifestWithoutALockFileIsSaid) {
   Write("member/Cargo.toml", "[package]\nname = 'mine'\n");
   Write("package-lock.json", R"({"packages":{"":{},"node_modules/a":{"version":"1.0.0"},
       "node_modules/mine":{"link":true,"resolved":"member"},"member":{}}})");
-  Write("member/package.json", "{}");
+  Write("member/package.json", R"({"workspaces":["x"]})");
   fs::create_directories(directory_ / "member/node_modules");
   Write("node_modules/a/package.json", "{}");
   EXPECT_EQ(Read(), (Lines{"crates.io c 1.0.0", "npm a 1.0.0", "PyPI b 1",
@@ -1995,15 +2010,21 @@ TEST_F(DirectoryTest, ALockFileIsThatOfItsTomlManifest) {
   Write("poetry.lock", "[[package]]\nname = 'a-b'\nversion = '1'\n[metadata]\n");
   for (const char* has :
        {"[tool.poetry.dependencies]\npython = '^3.9'\nA_B = '*'\n",
-        "[tool.poetry.dependencies]\nc = {version = '1', python = '<3'}\nd = [{version = '1'}]\n",
-        "[project]\ndependencies = [\"a.b[x]>=1\", \"c; python_version < '3'\"]\n"}) {
+        "[tool.poetry.dependencies]\nc = {version = '1', python = '<3'}\nd = [{version = '1', "
+        "platform = 'x'}]\n",
+        "[project]\ndependencies = [\"a.b[x]>=1\", \"c; python_version < '3'\"]\n",
+        "[project.optional-dependencies]\nx = ['a-b']\n",
+        "[dependency-groups]\ndev = ['a_b', {include-group = 'x'}]\nx = []\n"}) {
     Write("pyproject.toml", has);
     EXPECT_EQ(Read(), Lines{"PyPI a-b 1"}) << has;
   }
   for (const char* lacks :
        {"[tool.poetry.dependencies]\nc = '*'\n", "[tool.poetry.dev-dependencies]\nc = '*'\n",
         "[tool.poetry.group.test.dependencies]\nc = {version = '*', extras = ['x']}\n",
-        "[project]\ndependencies = ['c>=1']\n"}) {
+        "[project]\ndependencies = ['c>=1']\n",
+        "[tool.poetry.dependencies]\nc = [{version = '1'}]\n",
+        "[project.optional-dependencies]\nx = ['c==1']\n",
+        "[dependency-groups]\ndev = ['c>1', {include-group = 'x'}]\nx = []\n"}) {
     Write("pyproject.toml", lacks);
     EXPECT_EQ(Read(), (Lines{"PyPI a-b 1", poetry})) << lacks;
   }
@@ -2037,7 +2058,11 @@ TEST_F(DirectoryTest, AGoSumIsThatOfItsGoMod) {
            {"require h.org/a v1.0.0\n", with(all, {"Go stdlib "})},
            {"go 1.17\nrequire h.org/a v1.0.0\n", with(used, {"Go stdlib 1.17.0 (possible)"})},
            {"go 1.21rc2\nrequire (\n\t\"h.org/a\" v1.0.0\n\th.org/b v1.0.0 // indirect\n)\r\n",
-            with(used, {"Go stdlib 1.21.0-rc.2 (possible)"})},
+            with(used, {"Go h.org/b v1.0.0 (possible)", "Go stdlib 1.21.0-rc.2 (possible)"})},
+           {"go 1.21.0\nrequire (\nh.org/a v1.0.0\nh.org/d v1.0.0\n)\nreplace h.org/d => h.org/b "
+            "v1.0.0\n",
+            with(used,
+                 {"Go h.org/d ", "Go h.org/b v1.0.0 (possible)", "Go stdlib 1.21.0 (possible)"})},
            {"go 1.21.3\ntoolchain go1.24.2\nrequire h.org/a v1.0.0\nexclude h.org/a v0.9.0\n"
             "retract [v0.1.0, v0.2.0]\ntool h.org/a/cmd\n",
             with(used, {"Go stdlib 1.24.2 (possible)"})},
@@ -2099,7 +2124,7 @@ TEST_F(DirectoryTest, ALockFileIsOfItsManifestAlone) {
 // Nor does one that is empty say anything.
 TEST_F(DirectoryTest, AnEmptyLockFileIsNone) {
   Write("requirements.txt", "b==1\n");
-  Write("package.json", "{}");
+  Write("package.json", R"({"workspaces":["x"]})");
   Write("node_modules/lodash/package.json", "{}");
   Write("Gemfile", "x");
   Write("yarn.lock", "");
@@ -2119,16 +2144,16 @@ TEST_F(DirectoryTest, ALockFileAboveIsOfItsWorkspacesAlone) {
   Write("Cargo.lock",
         "[[package]]\nname = 'http'\nversion = '1.0.0'\nsource = 'registry+x'\n"
         "[[package]]\nname = 'part'\nversion = '1.0.0'\n");
-  Write("libs/w/package.json", "{}");
+  Write("libs/w/package.json", R"({"workspaces":["x"]})");
   Write("libs/w/node_modules/x/package.json", "{}");
   Write("part/Cargo.toml", "[package]\nname = 'part'\n");
   const Lines found = {"crates.io http 1.0.0", "npm husky 1.0.0", "PyPI a 1"};
   EXPECT_EQ(Read(), found);
   EXPECT_EQ(Read(Depth::kAll), found);
-  Write("svc/package.json", "{}");
+  Write("svc/package.json", R"({"workspaces":["x"]})");
   Write("svc/node_modules/lodash/package.json", "{}");
-  Write("libs/w/other/package.json", "{}");
-  Write("py/pyproject.toml", "[project]\n");
+  Write("libs/w/other/package.json", R"({"workspaces":["x"]})");
+  Write("py/pyproject.toml", "[project]\ndependencies = ['x']\n");
   Write("tool/Cargo.toml", "[package]\nname = 'tool'\n");
   Write("copy/Cargo.toml", "[package]\nname = 'http'\n");
   Write("apart/Cargo.toml", "workspace = {}\n[package]\nname = 'part'\n");
@@ -2224,7 +2249,19 @@ TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
       {"cyclonedx.out", "x"},
       {"npm.txt", R"({"dependencies":{"a":{"version":"1.0.0","resolved":"https://x"}}})"},
       {"deps.versions.toml", "x"},
-      {"hash.list", "a==1 --hash=sha256:00\n"}};
+      {"hash.list", "a==1 --hash=sha256:00\n"},
+      {"below.txt", "django<3.2\n"},
+      {"above.txt", "django [argon2] > 3\n"},
+      {"repository.txt", "git+https://h.org/django#egg=django\n"},
+      {"ours.txt", "-e git+ssh://git@h.org/django@3.1.8\n"},
+      {"packed.txt", "https://h.org/x.zip?a#egg=django\n"},
+      {"deps.yaml", "- django==3.1.8\n"},
+      {"list.yaml", "x:\n  - \"django ~= 3.1\"\n"},
+      {"freeze.out", "Django @ file:///w/Django-3.1.8\n"},
+      {"meta.yaml", "package:\n  name: x\nrequirements:\n  run:\n    - django 3.1.8\n"},
+      {"recipe.yaml", "requirements:\n  - django ==3.1.8\n"},
+      {"all.json", absl::StrCat("[1, ", long_list, cyclonedx, long_list, "]")},
+      {"long.txt", absl::StrCat(long_list, "\ndjango==3.1.8\n", long_list)}};
   for (const auto& [name, content] : unread) {
     Write(name, content);
     const Lines lines = Read();
@@ -2232,15 +2269,55 @@ TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
     EXPECT_TRUE(absl::StartsWith(lines[1], absl::StrCat("! ", name, ": "))) << lines[1];
     fs::remove(directory_ / name);
   }
-  for (const char* name : {"requirements", "dev-requirements.pip", "requirements.yml",
-                           "reqs/prod.txt", "requirements/prod", "package.json5", "package.yaml",
-                           "pixi.toml", "vendor/composer/installed.json", "usr/lib/opkg/status",
-                           "var/lib/pacman/local/desc", ".pnp.cjs", "YARN.LOCK", "app.pom",
-                           "lodash-4.17.20.tgz", "django-3.1.zip", "cache/v1.2.0.zip"}) {
+  for (const char* name : {"requirements",
+                           "dev-requirements.pip",
+                           "requirements.yml",
+                           "reqs/prod.txt",
+                           "requirements/prod",
+                           "package.json5",
+                           "package.yaml",
+                           "pixi.toml",
+                           "vendor/composer/installed.json",
+                           "usr/lib/opkg/status",
+                           "var/lib/pacman/local/desc",
+                           ".pnp.cjs",
+                           "YARN.LOCK",
+                           "app.pom",
+                           "lodash-4.17.20.tgz",
+                           "django-3.1.zip",
+                           "cache/v1.2.0.zip",
+                           "package-lock.json.gz",
+                           "poetry.lock.XZ",
+                           "requirements.txt.zst",
+                           "lodash-4.17.20.tar",
+                           "lodash.tgz",
+                           "lodash_4.17.20.tgz",
+                           "lodash_4.17.20.tar.zst",
+                           ".lodash-4.17.20.tgz",
+                           ".app.jar"}) {
     Write(name, "x");
     EXPECT_EQ(Read(Depth::kAll).size(), 2u) << name;
     fs::remove_all(directory_ / *fs::path(name).begin());
   }
+  // Some file systems make no difference between small and capital letters.
+  Write("Package.json", R"({"dependencies":{"lodash":"4.17.20"}})");
+  Write("Setup.py", "x");
+  EXPECT_EQ(Read().size(), 3u);
+}
+
+// A directory of metadata outside of an environment is that of a project.
+TEST_F(DirectoryTest, WhatAnEggInfoNeedsIsSaid) {
+  const std::string info = "Metadata-Version: 2.1\nName: x\nVersion: 1\n";
+  Write("x.egg-info/PKG-INFO", info);
+  Write("lib/python3.11/site-packages/y.egg-info/PKG-INFO", "Name: y\nVersion: 1\n");
+  Write("lib/python3.11/site-packages/y.egg-info/requires.txt", "django==3.1.8\n");
+  Write("x.egg-info/requires.txt", "\n[test]\n");
+  const Lines clean = {"PyPI x 1", "PyPI y 1"};
+  EXPECT_EQ(Read(), clean);
+  Write("x.egg-info/requires.txt", "\n[test]\ndjango==3.1.8\n");
+  EXPECT_EQ(Read(), (Lines{"PyPI x 1", "PyPI y 1",
+                           "! x.egg-info/requires.txt: says what the project needs, and is not "
+                           "read here"}));
 }
 
 TEST_F(DirectoryTest, WhatCannotBeLookedIntoIsSaid) {
@@ -2262,7 +2339,13 @@ TEST_F(DirectoryTest, OtherFilesSayNothing) {
   Write("tox.ini", "[flake8]\nmax-line-length = 99\n");
   Write("data.zip", "PK");
   Write("photo-2.png", "x");
-  Write("config.yml", "- a==1\n");
+  Write("config.yml", "- a=1\n- a == b\n- x: y\n");
+  Write("README.txt", "pip install git+https://h.org/x#egg=x\nask me@h.org\na->3\n<b> 1\n");
+  Write("tests/skip_bom.gitignore", "\xef\xbb\xbfignored\n");
+  Write("tests/utf8-bom.txt",
+        "\xef\xbb\xbf"
+        "words\n");
+  Write("logs.txt.gz", "x");
   Write("pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n");
   EXPECT_EQ(Read(), Lines{"PyPI b 1"});
 }
@@ -2292,6 +2375,9 @@ TEST_F(DirectoryTest, AnEnvironmentIsMoreThanItsMetadata) {
   EXPECT_EQ(Read(), clean);
   EXPECT_EQ(Read(Depth::kAll), clean);
   directory_ = whole;
+  // Python's default is to share them.
+  Write("pyvenv.cfg", "home = /usr/bin\n");
+  EXPECT_EQ(Read().size(), clean.size() + 1);
   Write("pyvenv.cfg", "Include-System-Site-Packages=TRUE\r\n");
   Write(site + "django/__init__.py", "");
   Write(site + "six.py", "");
@@ -2361,10 +2447,93 @@ TEST_F(DirectoryTest, CommonProjectsCanBeClean) {
   Write("pyproject.toml", "[tool.black]\nline-length = 99\n");
   Write("tsconfig.json", "{}");
   EXPECT_EQ(Read(), Lines{"PyPI b 1"});
+  for (const char* nothing :
+       {"[project]\nname = 'x'\nrequires-python = '>=3.9'\ndependencies = []\ndynamic = "
+        "['version']\ndescription = 'no dependencies'\n",
+        "[build-system]\nrequires = ['setuptools>=61', 'setuptools_scm[toml] >=6.2,<9']\n"
+        "build-backend = 'setuptools.build_meta'\n[tool.isort]\nprofile = 'black'\n"}) {
+    Write("pyproject.toml", nothing);
+    EXPECT_EQ(Read(), Lines{"PyPI b 1"}) << nothing;
+  }
+  for (const char* something :
+       {"[project]\ndependencies = ['django']\n", "[project]\ndynamic = ['dependencies']\n",
+        "[project.optional-dependencies]\nx = ['django']\n",
+        "[dependency-groups]\nx = ['django']\n", "[build-system]\nrequires = ['django']\n",
+        "[build-system]\nrequires = ['setuptools==40']\n",
+        "[build-system]\nrequires = ['wheel', 'setuptools @ file:///x']\n",
+        "[tool.tox]\nlegacy_tox_ini = '''\n[testenv]\ndeps = django==3.1.8'''\n",
+        "[tool.tox.env_run_base]\ndeps = ['django']\n", "[project]\n[tool.uv]\nx = ['depends']\n",
+        "[packages]\ndjango = '*'\n[project]\n", "project = 1\n", "[project\n"}) {
+    Write("pyproject.toml", something);
+    EXPECT_EQ(Read().size(), 2u) << something;
+  }
   Write("setup.cfg", "[options]\ninstall_requires = django\n");
-  Write("pyproject.toml", "[\"pr\\u006fject\"]\n");
+  Write("pyproject.toml", "[\"pr\\u006fject\"]\ndependencies = ['django']\n");
   Write("dev-requirements.in", "django\n");
   EXPECT_EQ(Read().size(), 4u);
+}
+
+// Of what needs no packages no package manager writes a lock file.
+TEST_F(DirectoryTest, AManifestThatNeedsNothingHasNoLockFile) {
+  Write("requirements.txt", "b==1\n");
+  for (const char* nothing : {"{}", R"({"type":"module"})",
+                              R"({"name":"app","dependencies":{},"bundleDependencies":[]})"}) {
+    Write("test/esm/package.json", nothing);
+    EXPECT_EQ(Read(), Lines{"PyPI b 1"}) << nothing;
+  }
+  for (const char* something :
+       {R"({"dependencies":{"a":"1"}})", R"({"devDependencies":{"a":"1"}})",
+        R"({"peerDependencies":{"a":"1"}})", R"({"bundledDependencies":["a"]})",
+        R"({"workspaces":["x"]})", R"({"dependencies":"a"})", R"({"d\u0065pendencies":{"a":"1"}})",
+        R"({"pnpm":{"overrides":{"a":"1"}}})", "[]", "{"}) {
+    Write("test/esm/package.json", something);
+    EXPECT_EQ(Read(Depth::kAll).size(), 2u) << something;
+  }
+  fs::remove_all(directory_ / "test");
+  Write("go.mod", "module h.org/x\n\ngo 1.21.0\n");
+  EXPECT_EQ(Read(), (Lines{"Go stdlib 1.21.0 (possible)", "PyPI b 1"}));
+  Write("go.mod", "module h.org/x\ngo 1.21.0\nrequire h.org/a v1.0.0\n");
+  EXPECT_EQ(Read().size(), 2u);
+  Write("go.mod", "module h.org/x\nrequire (\n");
+  EXPECT_EQ(Read().size(), 2u);
+}
+
+// A file that another one names is no gap where the same audit reads it.
+TEST_F(DirectoryTest, RequirementsMayNameEachOther) {
+  Write("requirements/base.txt", "a==1\n");
+  Write("requirements.txt", "--requirement=requirements/dev.txt  # all\n");
+  for (const char* known :
+       {"-r base.txt\n", "-rbase.txt\n", "--requirement ../requirements/base.txt"}) {
+    Write("requirements/dev.txt", known);
+    EXPECT_EQ(Read(Depth::kAll), Lines{"PyPI a 1"}) << known;
+  }
+  EXPECT_EQ(Read().size(), 2u) << "below, nothing was read";
+  Write("other/base.txt", "# nothing\n");
+  const std::string blanks(300, ' ');
+  for (const std::string& unknown :
+       {std::string("-r other.txt\n"), std::string("-r base.txt -r ../other/base.txt\n"),
+        "-r base.txt" + blanks + "-r ../other/base.txt\n", std::string("-r ../other/base.txt\n"),
+        std::string("-r \"base.txt\"\n"), std::string("-c base.txt\n"), std::string("-r\n")}) {
+    Write("requirements/dev.txt", unknown);
+    const Lines lines = Read(Depth::kAll);
+    ASSERT_EQ(lines.size(), 2u) << unknown;
+    EXPECT_TRUE(absl::StartsWith(lines[1], "! requirements/dev.txt: ")) << lines[1];
+  }
+}
+
+// What Go copies into a project is in the project's go.mod and go.sum.
+TEST_F(DirectoryTest, CopiesOfModulesAreThoseOfTheGoMod) {
+  Write("go.mod", "module h.org/x\ngo 1.21.0\nrequire h.org/a v1.0.0\n");
+  Write("go.sum", "h.org/a v1.0.0 h1:x=\nh.org/a v1.0.0/go.mod h1:x=\n");
+  Write("vendor/modules.txt", "# h.org/a v1.0.0\n## explicit\nh.org/a\n");
+  const Lines found = {"Go h.org/a v1.0.0", "Go stdlib 1.21.0 (possible)"};
+  EXPECT_EQ(Read(), found);
+  EXPECT_EQ(Read(Depth::kAll), found);
+  directory_ /= "vendor";
+  EXPECT_EQ(Read(), Lines{absl::StrCat("! modules.txt: ", kForeign)});
+  directory_ = directory_.parent_path();
+  fs::remove(directory_ / "go.sum");
+  EXPECT_EQ(Read(Depth::kAll).size(), 2u);
 }
 
 // The directory that was given may be the one by which a file is known.

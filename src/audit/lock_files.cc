@@ -386,8 +386,9 @@ class NpmTree {
   std::map<absl::string_view, Names, std::less<>> names_;
 };
 
-// Marks what an entry of `packages` needs and the file does not name. What is optional may be
-// missing, as may be peers: not every version of npm installs these.
+// Marks what an entry of `packages` needs and the file does not name. What is optional for a
+// package may be missing; npm keeps what is optional for the project, whatever the system. Peers
+// may be missing, too: not every version of npm installs these.
 absl::Status SkipMissingOf(absl::string_view place, const JsonView& package, const Scopes& scopes,
                            Collector& collector) {
   SHOAL_ASSIGN_OR_RETURN(const JsonView optional_view, package.Get("optionalDependencies"));
@@ -402,7 +403,7 @@ absl::Status SkipMissingOf(absl::string_view place, const JsonView& package, con
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> needs, needs_view.Members());
     SHOAL_RETURN_IF_ERROR(SkipMissing(needs, exempt, scopes, place, collector));
   }
-  return absl::OkStatus();
+  return is_project ? SkipMissing(optional, {}, scopes, place, collector) : absl::OkStatus();
 }
 
 // Version 2 has each package twice: in `packages`, which npm reads since its version 7, and in
@@ -469,14 +470,7 @@ absl::Status SkipMissingOf(const LockedPackage& package, const PoetryVersions& v
   static constexpr absl::string_view kConditions[] = {"optional", "markers", "marker", "python",
                                                       "platform"};
   for (const auto& [key, need] : *node->as_table()) {
-    const toml::table* const table = need.as_table();
-    // Several, each for a part of what Python and the system may be.
-    if (need.is_array()) continue;
-    if (table != nullptr && std::ranges::any_of(kConditions, [&](absl::string_view condition) {
-          return table->contains(std::string_view(condition.data(), condition.size()));
-        })) {
-      continue;
-    }
+    if (IsConditional(need, kConditions)) continue;
     if (versions.contains(KeyOfPython(KeyOf(key)))) continue;
     SHOAL_RETURN_IF_ERROR(collector.Skip(KeyOf(key), NeededBy(package.name)));
   }
@@ -573,6 +567,17 @@ absl::Status SkipOtherChecksums(const toml::table& file, const CargoPackages& pa
     }
   }
   return absl::OkStatus();
+}
+
+// Marks what replaces a package and the file does not list.
+absl::Status SkipMissingReplacement(const LockedPackage& package, const CargoPackages& packages,
+                                    Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string replacement,
+                         TextOf(*package.table, "replace", collector));
+  if (replacement.empty() || packages.Have(replacement)) return absl::OkStatus();
+  return collector.Skip(replacement,
+                        absl::StrCat("replaces ", package.name.substr(0, kMaxNeedingBytes),
+                                     ", and is not in the file"));
 }
 
 }  // namespace
@@ -803,6 +808,7 @@ absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
     // What has no source lies in the project. So it must be sure that it has none.
     SHOAL_RETURN_IF_ERROR(SkipUnknownKeys(package, kKnown, collector));
     SHOAL_RETURN_IF_ERROR(SkipMissingOf(package, known, collector));
+    SHOAL_RETURN_IF_ERROR(SkipMissingReplacement(package, known, collector));
     if (sources[i].empty()) {
       collector.OwnPart(package.name);
       continue;
