@@ -1744,6 +1744,7 @@ TEST(InventoryTest, AFileMayBeAPackage) {
             "x"},
            {R"({"type":"data","name":"lodash","version":"4.17.20"})", "lodash"},
            {R"({"type":"operating-system","name":"lodash","version":"4.17.20"})", "lodash"},
+           {R"({"type":"operating-system","name":"linux","version":"6.1"})", "linux"},
            {R"({"type":"operating-system","name":"debian","cpe":"cpe:/a:lodash:lodash:4.17.20"})",
             "debian"},
            {R"({"type":"file","name":"log4j.jar"})", "log4j.jar"},

@@ -621,13 +621,14 @@ bool IsLookedUp(absl::string_view url) {
 }
 
 bool IsSystemName(absl::string_view name) {
+  // "linux" and "busybox" are packages of distributions.
   static constexpr absl::string_view kSystems =
       "almalinux alma alpaquita alpine altlinux amazon amzn android arch archarm azurelinux "
-      "bottlerocket busybox cbl-mariner centos chainguard clear-linux-os cos debian devuan echo "
-      "elementary endeavouros euleros fedora flatcar freebsd gentoo guix ios kali linux "
-      "linuxmint mac macos mageia manjaro mariner microsoft minimos netbsd nixos ol openbsd "
-      "openeuler opensuse opensuse-leap opensuse-tumbleweed opensuse.leap opensuse.tumbleweed "
-      "openwrt oracle oraclelinux photon pop postmarketos raspbian red redhat rhcos rhel rocky "
+      "bottlerocket cbl-mariner centos chainguard clear-linux-os cos debian devuan echo "
+      "elementary endeavouros euleros fedora flatcar freebsd gentoo guix ios kali linuxmint mac "
+      "macos mageia manjaro mariner microsoft minimos netbsd nixos ol openbsd openeuler "
+      "opensuse opensuse-leap opensuse-tumbleweed opensuse.leap opensuse.tumbleweed openwrt "
+      "oracle oraclelinux photon pop postmarketos raspbian red redhat rhcos rhel rocky "
       "rockylinux slackware sle-micro sled slem sles suse talos ubuntu void windows wolfi";
   // No package has a blank in its name: "debian gnu/linux 12".
   const std::string lower = absl::AsciiStrToLower(name);
