@@ -81,12 +81,37 @@ absl::string_view BaseName(absl::string_view path);
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
                                Inventory& inventory);
 
+// Whether a file of this name is an archive that a registry or a distribution has, or may be one:
+// NAME-VERSION.tar.gz.
+bool IsPackageArchive(absl::string_view name);
+
+// What the name of an archive, or its address, says about the package that it is said to be of.
+enum class Said { kSame, kOther, kNothing };
+// Why a package whose address says this is doubtful. Empty if it is not.
+absl::string_view DoubtOf(Said said);
+// Adds a package, which is doubtful unless `doubt` is empty.
+absl::Status AddWithDoubt(absl::string_view ecosystem, absl::string_view name,
+                          absl::string_view version, absl::string_view doubt, Collector& collector);
+// The path of an address on the web, or of a file, in small letters and with no escapes. Empty for
+// anything else, which says nothing that is understood.
+std::string PathOfAddress(absl::string_view address);
+// What an address says about a package of npm.
+Said SaidOfNpm(absl::string_view address, absl::string_view name, absl::string_view version);
+// What the name of a file says about a package of Python that has these versions: of a wheel
+// (NAME-VERSION-..) or a source distribution (NAME-VERSION.tar.gz).
+Said SaidOfPython(absl::string_view file, absl::string_view name,
+                  std::span<const absl::string_view> versions);
+
 // RFC 3986. Nothing for a cut-off or wrong escape.
 std::optional<std::string> PercentDecoded(absl::string_view text);
 
 // A version of Go itself, as the module "stdlib" has it in advisories: "1.21.0-rc.2" for
 // "go1.21rc2". The text itself where it is none of those.
 std::string GoRelease(absl::string_view text);
+// Adds Go itself, about which advisories are, where a module is the one that brings it:
+// golang.org/toolchain at "v0.0.1-go1.21.0.linux-amd64".
+absl::Status AddGoToolchain(absl::string_view module, absl::string_view version,
+                            Collector& collector);
 
 // Marks what the manifests beside a lock file need and the lock file does not say: one of
 // yesterday, or of another project. Of package.json, those of workspaces too, and of go.mod, which

@@ -424,6 +424,7 @@ absl::Status ParseGoSum(absl::string_view content, Collector& collector) {
     }
     if (words.size() != 3) return collector.Wrong(number, "not a module, a version and a hash");
     if (absl::EndsWith(words[1], "/go.mod")) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(AddGoToolchain(words[0], words[1], collector));
     return collector.Add("Go", words[0], words[1]);
   });
 }

@@ -798,6 +798,12 @@ TEST(InventoryTest, GoSum) {
             "h.org/only v1.0.0/go.mod h1:x=\n\n \th.org/c  v1.0.0\th1:x= \n"),
       (Lines{"Go github.com/a/b v1.2.3",
              "Go golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2", "Go h.org/c v1.0.0"}));
+  // What a toolchain brings is Go itself.
+  EXPECT_EQ(Parse("go.sum",
+                  "golang.org/toolchain v0.0.1-go1.21.0.linux-amd64 h1:x=\n"
+                  "golang.org/toolchain v0.0.1-go1.22.0.linux-amd64/go.mod h1:x=\n"),
+            (Lines{"Go stdlib 1.21.0", "Go toolchain 1.21.0",
+                   "Go golang.org/toolchain v0.0.1-go1.21.0.linux-amd64"}));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\nb v1 h1:x"),
               StatusIs(absl::StatusCode::kInvalidArgument, "ends within a line"));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\rb v1 h1:x\n"),
@@ -1254,6 +1260,17 @@ TEST(InventoryTest, GosPackageUrls) {
     }
   }
   EXPECT_EQ(parse("pkg:golang/toolchain@go1.21.0"), Lines{"Go toolchain 1.21.0"});
+  for (const auto& [version, release] : std::vector<std::pair<std::string, std::string>>{
+           {"v0.0.1-go1.21.0.linux-amd64", "1.21.0"},
+           {"v0.0.1-go1.21rc2.darwin-arm64", "1.21.0-rc.2"},
+           {"v0.0.1-go1.21.0", "1.21.0"},
+           {"v0.0.2-go1.21.0.linux-amd64", ""},
+           {"v0.0.1", ""},
+           {"", ""}}) {
+    EXPECT_EQ(parse(absl::StrCat("pkg:golang/golang.org/toolchain@", version, "?type=module")),
+              (Lines{absl::StrCat("Go stdlib ", release), absl::StrCat("Go toolchain ", release),
+                     absl::StrCat("Go golang.org/toolchain ", version)}));
+  }
   // The module may be shorter than what the package URL names, unless that is said to be one.
   EXPECT_EQ(parse("pkg:golang/golang.org/x/text/unicode/norm@v0.3.6"),
             (Lines{"Go golang.org/x/text v0.3.6 (possible)",
@@ -1426,6 +1443,13 @@ TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
               is_said ? 3u : 2u)
         << ref;
   }
+  // A range that stands beside a version may mean another one.
+  EXPECT_EQ(
+      parse(R"("versionRange":"vers:npm/<3.0.0")"),
+      (Lines{"npm ms 2.1.3", "! ms vers:npm/<3.0.0: is a range of versions beside a version"}));
+  EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[{"name":"ms","isExternal":true,
+      "versionRange":"vers:npm/<3.0.0","purl":"pkg:npm/ms"}]})"),
+            Lines{"npm ms "});
   const std::string cpe = "cpe:2.3:a:vercel:ms:2.1.2:*:*:*:*:*:*:*";
   const Lines both = {
       "npm ms 2.1.3",
@@ -1443,15 +1467,142 @@ TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
             both);
 }
 
+// Where a package is said to come from, and what its archive is called, is of that package.
+TEST(InventoryTest, APackageIsThatOfItsArchive) {
+  const auto parse = [](absl::string_view url, absl::string_view members = "") {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":")", url,
+                                     "\"", members, "}]}"))[0];
+  };
+  const std::string registry = "https://registry.npmjs.org/lodash/-/lodash-";
+  for (const auto& [url, line] : std::vector<std::pair<std::string, std::string>>{
+           {"pkg:npm/lodash@4.17.21?download_url=" + registry + "4.17.21.tgz",
+            "npm lodash 4.17.21"},
+           {"pkg:npm/lodash@4.17.21?file_name=a.tgz", "npm lodash 4.17.21"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bhttps://github.com/lodash/lodash.git",
+            "npm lodash 4.17.21"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bssh://git@github.com/lodash/"
+            "lodash.git%23packages/a",
+            "npm lodash 4.17.21"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bhttps://github.com/lodash/lodash%40v4.17.21",
+            "npm lodash 4.17.21"},
+           {"pkg:pypi/django@3.1.8?file_name=Django-3.1.8-py3-none-any.whl", "PyPI django 3.1.8"},
+           {"pkg:cargo/http@0.1.20?download_url=file://.", "crates.io http 0.1.20"},
+           {"pkg:cargo/http@0.1.20?download_url=https://crates.io/api/v1/crates/http/0.1.20/"
+            "download",
+            "crates.io http 0.1.20"},
+           {"pkg:npm/lodash@4.17.21?download_url=" + registry + "4.17.20.tgz",
+            "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:npm/lodash@4.17.21?file_name=lodash-4.17.20.tgz", "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:npm/lodash@4.17.21?download_url=https://codeload.github.com/a/b/tar.gz/c",
+            "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bhttps://github.com/lodash/lodash%40v4.17.20",
+            "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bhttps://github.com/lodash/lodash.git%231a2b3c4d",
+            "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:pypi/django@3.1.9?download_url=https://h.org/Django-3.1.8.tar.gz",
+            "PyPI django 3.1.9 (doubtful)"},
+           {"pkg:pypi/django@3.1.9?vcs_url=git%2Bhttps://h.org/django",
+            "PyPI django 3.1.9 (doubtful)"},
+           {"pkg:cargo/http@0.1.20?vcs_url=git%2Bhttps://h.org/http%40v0.1.19",
+            "crates.io http 0.1.20 (doubtful)"},
+           {"pkg:cargo/http@0.1.20?download_url=https://static.crates.io/crates/http/"
+            "http-0.1.19.crate",
+            "crates.io http 0.1.20 (doubtful)"}}) {
+    EXPECT_EQ(parse(url), line) << url;
+  }
+  for (const auto& [place, is_other] : std::vector<std::pair<std::string, bool>>{
+           {registry + "4.17.21.tgz", false},
+           {"lodash-4.17.21.tgz", false},
+           {"./package", false},
+           {"NOASSERTION", false},
+           {"git+https://github.com/lodash/lodash.git@4.17.21", false},
+           {"https://github.com/lodash/lodash", false},
+           {registry + "4.17.20.tgz", true},
+           {"lodash-4.17.20.tgz", true},
+           {"git+https://github.com/lodash/lodash.git@4.17.20", true}}) {
+    Lines lines = {"npm lodash 4.17.21"};
+    if (is_other) {
+      lines.push_back(
+          absl::StrCat("! ", place, ": contradicts its package URL: pkg:npm/lodash@4.17.21"));
+    }
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":
+        "pkg:npm/lodash@4.17.21","externalReferences":[{"type":"distribution","url":")",
+                                        place, R"("},{"type":"vcs","url":"git+x"}]}]})")),
+              lines)
+        << place;
+    for (const char* member : {"downloadLocation", "packageFileName"}) {
+      EXPECT_EQ(Parse("x.spdx.json", absl::StrCat(R"({"spdxVersion":"SPDX-2.3","packages":[{"name":
+          "lodash","externalRefs":[{"referenceType":"purl","referenceLocator":
+          "pkg:npm/lodash@4.17.21"}],")",
+                                                  member, R"(":")", place, R"("}]})")),
+                lines)
+          << place;
+    }
+    for (const char* tag : {"PackageDownloadLocation", "PackageFileName"}) {
+      EXPECT_EQ(
+          Parse("x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: lodash\n", tag, ": ", place,
+                                  "\nExternalRef: PACKAGE-MANAGER purl "
+                                  "pkg:npm/lodash@4.17.21\n")),
+          lines)
+          << place;
+    }
+  }
+  // SPDX has references of its own for some package managers.
+  EXPECT_EQ(Parse("x",
+                  "SPDXVersion: SPDX-2.3\nPackageName: lodash\n"
+                  "ExternalRef: PACKAGE-MANAGER npm lodash@4.17.20\n"
+                  "ExternalRef: PACKAGE-MANAGER http://spdx.org/rdf/references/npm @a/b@1.0.0\n"
+                  "ExternalRef: PACKAGE-MANAGER maven-central g:a:1\n"),
+            (Lines{"npm lodash 4.17.20", "npm @a/b 1.0.0",
+                   "! pkg:maven/g:a:1: no reader knows packages of type maven"}));
+}
+
+// What lies in a package may be another one.
+TEST(InventoryTest, APartOfAPackageMayBeAnother) {
+  const auto parse = [](absl::string_view members) {
+    return Parse("bom",
+                 absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{)", members, "}]}"));
+  };
+  for (const auto& [members, lines] : std::vector<std::pair<std::string, Lines>>{
+           {R"("name":"lodash","purl":"pkg:npm/app@1.0.0#node_modules/lodash")",
+            {"npm app 1.0.0", "npm lodash  (possible)"}},
+           {R"("name":"lodash","version":"4.17.20","purl":"pkg:npm/app#x/lodash")",
+            {"npm app ", "npm lodash 4.17.20 (possible)"}},
+           {R"("name":"core","group":"angular","version":"1.0.0","purl":"pkg:npm/app#x")",
+            {"npm app ", "npm @angular/core 1.0.0 (possible)"}},
+           {R"("name":"http","version":"0.1.19","purl":"pkg:cargo/app@0.1.19#vendor/http")",
+            {"crates.io app 0.1.19", "crates.io http 0.1.19 (possible)"}},
+           {R"("name":"http","version":"0.1.19","purl":"pkg:cargo/app@0.1.19#src/vendor/http")",
+            {"crates.io app 0.1.19", "crates.io http 0.1.19 (possible)"}},
+           {R"("name":"django","version":"3.1.8","purl":"pkg:pypi/app@3.1.8#_vendor/django")",
+            {"PyPI app 3.1.8", "PyPI django 3.1.8 (possible)"}},
+           // Its own parts.
+           {R"("name":"http","version":"0.1.19","purl":"pkg:cargo/app@0.1.19#src/bin/http.rs")",
+            {"crates.io app 0.1.19"}},
+           {R"("name":"App","version":"0.1.19","purl":"pkg:cargo/app@0.1.19#lib.rs")",
+            {"crates.io app 0.1.19"}}}) {
+    EXPECT_EQ(parse(members), lines) << members;
+  }
+  // What is said elsewhere is of the package, and of no part.
+  EXPECT_EQ(parse(R"("name":"app","bom-ref":"pkg:npm/lodash@1.0.0",
+      "purl":"pkg:npm/app@1.0.0#node_modules/lodash")")
+                .size(),
+            2u);
+}
+
 // An alias of npm's may be the package that its directory is called after, and a package with a
 // scope that of its name without one.
 TEST(InventoryTest, ANameOfNpmMayBeOfAnotherPackage) {
   EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[
       {"name":"lodash","version":"4.17.20","purl":"pkg:npm/%40types/lodash@4.17.20"},
+      {"name":"Lodash","version":"4.17.19","purl":"pkg:npm/%40types/lodash@4.17.19"},
+      {"name":"npm:lodash","version":"4.17.18","purl":"pkg:npm/%40types/lodash@4.17.18"},
       {"name":"core","purl":"pkg:npm/%40angular/core@1.0.0"},
       {"name":"ms","group":"@x","purl":"pkg:npm/%40x/ms@1.0.0"},
       {"name":"@y/ms","purl":"pkg:npm/%40y/ms@1.0.0"}]})"),
             (Lines{"npm @types/lodash 4.17.20", "npm lodash 4.17.20 (possible)",
+                   "npm @types/lodash 4.17.19", "npm Lodash 4.17.19 (possible)",
+                   "npm @types/lodash 4.17.18", "npm lodash 4.17.18 (possible)",
                    "npm @angular/core 1.0.0", "npm core 1.0.0 (possible)", "npm @x/ms 1.0.0",
                    "npm @y/ms 1.0.0"}));
   EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","metadata":{"tools":[{"vendor":"npm",
@@ -1477,6 +1628,9 @@ TEST(InventoryTest, WhatABillRefersToIsInIt) {
         R"("dependencies":[{"ref":"top","dependsOn":["pkg:npm/ms@2.1.3"]}])",
         R"("dependencies":[{"ref":"t","dependsOn":["t2"]}])",
         R"("vulnerabilities":[{"affects":[{"ref":"m"},{"ref":"urn:cdx:1/1#x"}]}])",
+        R"("formulation":[{"workflows":[{"resourceReferences":[{"ref":"pkg:npm/ms@2.1.3"},
+            {"ref":"task"}],"trigger":{"target":{"ref":"x"}}}]}])",
+        R"("declarations":{"claims":[{"target":"pkg:npm/ms@2.1.3"},{"target":"x"}]})",
         R"("compositions":[{"aggregate":"complete","assemblies":["m"]}])"}) {
     EXPECT_EQ(parse(members), whole) << members;
   }
@@ -1490,6 +1644,12 @@ TEST(InventoryTest, WhatABillRefersToIsInIt) {
            {R"("dependencies":[{"ref":"m","dependsOn":["t"]}])", "t"},
            {R"("vulnerabilities":[{"affects":[{"ref":"x"}]}])", "x"},
            {R"("annotations":[{"subjects":["pkg:npm/x@1","other"]}])", "pkg:npm/x@1"},
+           {R"("formulation":[{"workflows":[{"resourceReferences":[{"ref":"pkg:npm/x@1"}]}]}])",
+            "pkg:npm/x@1"},
+           {R"("formulation":[{"workflows":[{"tasks":[{"inputs":[{"resource":
+               {"ref":"pkg:npm/x@1"}}]}]}]}])",
+            "pkg:npm/x@1"},
+           {R"("declarations":{"claims":[{"target":"pkg:npm/x@1"}]})", "pkg:npm/x@1"},
            {R"("compositions":[{"aggregate":"complete","dependencies":["x"]}])", "x"}}) {
     EXPECT_EQ(parse(members), (Lines{"npm ms 2.1.3", absl::StrCat("! ", missing, why), "own 1"}))
         << members;
@@ -1574,7 +1734,11 @@ TEST(InventoryTest, AFileMayBeAPackage) {
         R"({"type":"file","name":"app/package-lock.json"})", R"({"type":"file","name":"x.tar.gz"})",
         R"({"type":"file","name":"x-data.zip"})",
         R"({"type":"file","name":"METADATA","bom-ref":"pkg:pypi/p@1#METADATA"})",
-        R"({"type":"operating-system","name":"debian","version":"12"})",
+        R"({"type":"operating-system","name":"debian","version":"12",
+            "cpe":"cpe:2.3:o:debian:debian_linux:12:*:*:*:*:*:*:*","swid":{"name":"debian"}})",
+        R"({"type":"operating-system","name":"Red Hat Enterprise Linux","version":"9"})",
+        R"({"type":"data","name":"prices"})", R"({"type":"file","name":"x_1.zip"})",
+        R"({"type":"file","name":"x.tar"})",
         R"({"type":"library","name":"q","purl":"pkg:pypi/q@1","components":[
             {"type":"file","name":"q/x-1.0.whl"}]})"}) {
     EXPECT_THAT(parse(component), ::testing::Each(::testing::Not(::testing::StartsWith("!"))))
@@ -1584,6 +1748,20 @@ TEST(InventoryTest, AFileMayBeAPackage) {
            {R"({"type":"file","name":"lodash-4.17.20.tgz"})", "lodash-4.17.20.tgz"},
            {R"({"type":"file","name":"a/Django-3.1.8.tar.gz"})", "a/Django-3.1.8.tar.gz"},
            {R"({"type":"data","name":"x-v1.ZIP"})", "x-v1.ZIP"},
+           {R"({"type":"file","name":"lodash-4.17.20.tar"})", "lodash-4.17.20.tar"},
+           {R"({"type":"file","name":"lodash-4.17.20.tar.zst"})", "lodash-4.17.20.tar.zst"},
+           {R"({"type":"file","name":"lodash_4.17.20.tar.gz"})", "lodash_4.17.20.tar.gz"},
+           {R"({"type":"file","name":"x","cpe":"cpe:2.3:a:lodash:lodash:4.17.20:*:*:*:*:*:*:*"})",
+            "x"},
+           {R"({"type":"file","name":"x","swid":{"name":"lodash","version":"4.17.20"}})", "x"},
+           {R"({"type":"file","name":"x","evidence":{"identity":[{"field":"name",
+               "concludedValue":"lodash"},{"field":"version","concludedValue":"4.17.20"}]}})",
+            "x"},
+           {R"({"type":"data","name":"lodash","version":"4.17.20"})", "lodash"},
+           {R"({"type":"operating-system","name":"lodash","version":"4.17.20"})", "lodash"},
+           {R"({"type":"operating-system","name":"linux","version":"6.1"})", "linux"},
+           {R"({"type":"operating-system","name":"debian","cpe":"cpe:/a:lodash:lodash:4.17.20"})",
+            "debian"},
            {R"({"type":"file","name":"log4j.jar"})", "log4j.jar"},
            {R"({"type":"file","name":"lodash","version":"4.17.20"})", "lodash"},
            {R"({"type":"file","name":"x","bom-ref":"pkg:npm/lodash@4.17.20"})", "x"},
@@ -1601,6 +1779,21 @@ TEST(InventoryTest, AFileMayBeAPackage) {
         "./lodash-4.17.20.tgz"},{"SPDXID":"g","fileName":"./x"}]})"));
   };
   const std::string why = "! ./lodash-4.17.20.tgz: is an archive, and of no package in the bill";
+  // An image is not looked up, and neither is what lies in it.
+  for (const char* url : {"pkg:oci/app@sha256:ab", "pkg:golang/app@v1.0.0"}) {
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"component":{"name":
+        "app","purl":")",
+                                        url, R"(","components":[{"type":"file","name":
+        "lodash-4.17.20.tgz"}]}},"components":[{"purl":"pkg:npm/ms@2.1.3"}]})")),
+              (Lines{"npm ms 2.1.3", "! lodash-4.17.20.tgz: has no package URL", "own 1"}));
+  }
+  EXPECT_THAT(Parse("x.spdx.json", R"({"spdxVersion":"SPDX-2.3","documentDescribes":["i"],
+      "packages":[{"SPDXID":"i","name":"app","externalRefs":[{"referenceType":"purl",
+      "referenceLocator":"pkg:oci/app@sha256:ab"}]},{"SPDXID":"a","name":"a","externalRefs":
+      [{"referenceType":"purl","referenceLocator":"pkg:npm/a@1.0.0"}]}],"files":[{"SPDXID":"f",
+      "fileName":"./lodash-4.17.20.tgz"}],"relationships":[{"spdxElementId":"i",
+      "relationshipType":"CONTAINS","relatedSpdxElement":"f"}]})"),
+              ::testing::Contains(why));
   EXPECT_EQ(spdx("}]"), (Lines{"npm a 1.0.0", why}));
   EXPECT_EQ(spdx(R"(,"hasFiles":["f"]}])"), (Lines{"npm a 1.0.0"}));
   EXPECT_EQ(spdx(R"(}],"relationships":[{"spdxElementId":"a","relationshipType":"CONTAINS",
@@ -1651,6 +1844,9 @@ TEST(InventoryTest, TheFilesThatTrivyScannedAreNoPackages) {
   EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"debian","versionInfo":"12.5","primaryPackagePurpose":
       "OPERATING-SYSTEM"})"),
             Lines{"npm ms 2.1.3"});
+  EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"lodash","versionInfo":"4.17.20","primaryPackagePurpose":
+      "OPERATING-SYSTEM"})"),
+            (Lines{"npm ms 2.1.3", "! lodash: has no package URL"}));
   EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"x","versionInfo":"1","primaryPackagePurpose":
       "APPLICATION"})"),
             (Lines{"npm ms 2.1.3", "! x: has no package URL"}));
