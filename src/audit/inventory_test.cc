@@ -1091,6 +1091,7 @@ TEST(InventoryTest, AComponentIsThatOfItsPackageUrl) {
            {"", "libssl3:amd64", "1:3.0-1", "pkg:deb/debian/libssl3@1%3A3.0-1", true},
            {"", "libssl3", "3.0-2", "pkg:deb/debian/libssl3@3.0-1", false},
            {"", "libssl1", "3.0-1", "pkg:deb/debian/libssl3@3.0-1", false},
+           {"", "openssl", "3.0-1", "pkg:deb/debian/bash@3.0-1#openssl", false},
            {"", "bash", "3.0-1", "pkg:deb/debian/ba%5Dsh@3.0-1?upstream=openssl", false},
            {"", "any", "9", "pkg:maven/org.a/b@1.0", true}}) {
     const auto contradicts = [](const Lines& lines) {
@@ -1960,6 +1961,7 @@ TEST(InventoryTest, SpdxInBothNotations) {
         Case{"ExternalRef: PACKAGE-MANAGER purl pkg:npm/a b\n", "x:3: is no reference"},
         Case{"FileName: f\nExternalRef: PACKAGE-MANAGER purl pkg:npm/a\n", "x:4: is of no package"},
         Case{"SPDXID: a\nSPDXID: b\n", "x:4: is there twice in one package"},
+        Case{"PackageFileName: a\nPackageFileName: b\n", "x:4: is there twice in one package"},
         Case{"FileChecksum: SHA1: x\n", "x:3: is of no package, or of no file"},
         Case{"FileName: f\nPackageVersion: 1\n", "x:4: is of no package, or of no file"},
         Case{"PackageVersion: 1", "x:3: ends within a line"},

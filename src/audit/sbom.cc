@@ -236,11 +236,12 @@ Said SaidOfCrate(absl::string_view address, absl::string_view name, absl::string
   const bool is_download = absl::ConsumeSuffix(&way, "/download");
   if (!is_download && !absl::ConsumeSuffix(&way, ".crate")) return Said::kNothing;
   const size_t end = is_download ? way.rfind('/') : std::string::npos;
-  const std::string file = end == std::string::npos
-                               ? std::string(BaseName(way))
-                               : absl::StrCat(BaseName(way.substr(0, end)), "-", BaseName(way));
+  const std::string whole = end == std::string::npos
+                                ? std::string(BaseName(way))
+                                : absl::StrCat(BaseName(way.substr(0, end)), "-", BaseName(way));
   // Names and versions may have hyphens.
-  for (size_t at = file.find('-'); at != std::string::npos; at = file.find('-', at + 1)) {
+  const absl::string_view file = whole;
+  for (size_t at = file.find('-'); at != absl::string_view::npos; at = file.find('-', at + 1)) {
     const auto one = PackageKey("crates.io", file.substr(0, at)),
                other = PackageKey("crates.io", name);
     if (one.ok() && other.ok() && *one == *other &&
@@ -428,7 +429,7 @@ bool Contradicts(const BillPackage& package, absl::string_view text) {
   // `npm sbom` names the directories that packages lie in: the project's, and aliases.
   const bool is_directory = package.hints.tool == BillTool::kNpm;
   // A part of a package has any name.
-  const bool is_part = !url->subpath.empty() && ecosystem != "Go";
+  const bool is_part = !url->subpath.empty() && ecosystem != "Go" && url->type != "deb";
   return (!is_directory && !is_part && HasOtherName(package, text)) ||
          !HasVersionOf(package, *url, *OrderOf(ecosystem));
 }
@@ -701,12 +702,14 @@ bool IsPackageArchive(absl::string_view name) {
   const auto is_digit = [](absl::string_view text, size_t at) {
     return at < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[at]));
   };
+  const size_t dot = file.rfind('.');
+  const auto has_dot = [&](size_t at) { return dot != absl::string_view::npos && dot > at; };
   for (size_t at = file.find_first_of("-_"); at != absl::string_view::npos;
        at = file.find_first_of("-_", at + 1)) {
     absl::string_view version = file.substr(at + 1);
     absl::ConsumePrefix(&version, "v");
     // Behind an underscore a number alone is more often one of something else.
-    if (is_digit(version, 0) && (file[at] == '-' || absl::StrContains(version, "."))) return true;
+    if (is_digit(version, 0) && (file[at] == '-' || has_dot(at))) return true;
   }
   return false;
 }

@@ -516,7 +516,8 @@ absl::Status SpdxTagReader::CheckPlace(absl::string_view tag) {
     return Wrong("is of no package, or of no file");
   }
   if (in_package_ &&
-      (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation") &&
+      (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation" ||
+       tag == "PackageFileName") &&
       !once_.insert(std::string(tag)).second) {
     return Wrong("is there twice in one package");
   }
