@@ -196,7 +196,8 @@ def read_purl(case):
 
 # Bills of materials.
 
-NO_PACKAGES = ("file", "operating-system", "data")
+# What is no package unless it has a version. An operating system is one by its name, and no component of these inputs has such a name.
+NO_PACKAGES = ("file", "data")
 
 
 def utf8(content):
@@ -236,7 +237,7 @@ def read_cyclonedx(case):
             # What is unknown is said once.
             if len(truth.unknown) == before and contradicts(component.group, component.name or "", component.version, component.purl):
                 truth.unknown.append(f"{component.name} {component.version}: {component.purl}")
-        elif not main and (component.type.value not in NO_PACKAGES or (component.type.value == "file" and (component.version or component.group))):
+        elif not main and (component.type.value not in NO_PACKAGES or (component.version or component.group)):
             truth.unknown.append(component.name)
         for inner in component.components or []:
             visit(inner)
@@ -266,8 +267,10 @@ def of_spdx(document):
     for package in document.packages:
         # What syft takes from another bill stands here as it stands there.
         modules = names_modules(tools, package.source_info) and not re.search(r"\.(spdx|cdx)\b", package.source_info or "")
-        urls = [reference.locator.strip() for reference in package.external_references
-                if reference.reference_type.strip().rpartition("/")[2].lower() == "purl"]
+        begins = {"purl": "", "npm": "pkg:npm/", "maven-central": "pkg:maven/"}
+        references = [(reference.reference_type.strip().rpartition("/")[2].lower(), reference.locator.strip())
+                      for reference in package.external_references]
+        urls = [begins[kind] + locator for kind, locator in references if kind in begins]
         surely = []
         for text in urls:
             try:

@@ -44,6 +44,8 @@ struct BillPackage {
   std::vector<BillPackage> also = {};
   // Names of the package in the Common Platform Enumeration.
   std::vector<std::string> cpes = {};
+  // Addresses and names of the archives that it is said to come in.
+  std::vector<std::string> archives = {};
 };
 
 // Adds packages by their package URLs. A package may have several, each of which names it. The
@@ -63,9 +65,15 @@ class Tools {
   bool is_any_ = false, names_sources_ = true;
 };
 
-// Whether a file of this name, in a bill, is an archive that a registry or a distribution has, or
-// may be one: NAME-VERSION.tar.gz.
-bool IsPackageArchive(absl::string_view name);
+// Whether a package URL names what is looked up: what lies in that is its own.
+bool IsLookedUp(absl::string_view url);
+// Whether an operating system has this name, as os-release and the writers of bills have it:
+// "debian", "Red Hat Enterprise Linux". Anything may be called one, and only these are none of the
+// packages.
+bool IsSystemName(absl::string_view name);
+// Whether any of these names in the Common Platform Enumeration is of something else than an
+// operating system.
+bool HasCpeOfPackage(const std::vector<std::string>& cpes);
 
 // The text of a member; empty if it is not there.
 absl::StatusOr<std::string> TextOf(const JsonView& object, absl::string_view name);

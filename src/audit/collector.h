@@ -48,6 +48,8 @@ class Collector {
 
 // Why what a format has not, as far as is known here, is unchecked: it may name packages.
 inline constexpr absl::string_view kUnknownPart = "is a part of the file that is not known here";
+// Why a requirements file is not all that is needed. In a directory the other one may be read, too.
+inline constexpr absl::string_view kNamesAnotherFile = "names another file: give that one, too";
 // What is wrong with the last line of a text whose writers end every line.
 inline constexpr absl::string_view kEndsWithin = "ends within a line: it is cut off";
 // Marks the members of an object as unchecked that are not among `known`: "OF.MEMBER".
@@ -79,18 +81,50 @@ absl::string_view BaseName(absl::string_view path);
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
                                Inventory& inventory);
 
+// Whether a file of this name is an archive that a registry or a distribution has, or may be one:
+// NAME-VERSION.tar.gz.
+bool IsPackageArchive(absl::string_view name);
+
+// What the name of an archive, or its address, says about the package that it is said to be of.
+enum class Said { kSame, kOther, kNothing };
+// Why a package whose address says this is doubtful. Empty if it is not.
+absl::string_view DoubtOf(Said said);
+// Adds a package, which is doubtful unless `doubt` is empty.
+absl::Status AddWithDoubt(absl::string_view ecosystem, absl::string_view name,
+                          absl::string_view version, absl::string_view doubt, Collector& collector);
+// The path of an address on the web, or of a file, in small letters and with no escapes. Empty for
+// anything else, which says nothing that is understood.
+std::string PathOfAddress(absl::string_view address);
+// What an address says about a package of npm.
+Said SaidOfNpm(absl::string_view address, absl::string_view name, absl::string_view version);
+// What the name of a file says about a package of Python that has these versions: of a wheel
+// (NAME-VERSION-..) or a source distribution (NAME-VERSION.tar.gz).
+Said SaidOfPython(absl::string_view file, absl::string_view name,
+                  std::span<const absl::string_view> versions);
+
 // RFC 3986. Nothing for a cut-off or wrong escape.
 std::optional<std::string> PercentDecoded(absl::string_view text);
 
 // A version of Go itself, as the module "stdlib" has it in advisories: "1.21.0-rc.2" for
 // "go1.21rc2". The text itself where it is none of those.
 std::string GoRelease(absl::string_view text);
+// Adds Go itself, about which advisories are, where a module is the one that brings it:
+// golang.org/toolchain at "v0.0.1-go1.21.0.linux-amd64".
+absl::Status AddGoToolchain(absl::string_view module, absl::string_view version,
+                            Collector& collector);
 
 // Marks what the manifests beside a lock file need and the lock file does not say: one of
 // yesterday, or of another project. Of package.json, those of workspaces too, and of go.mod, which
 // also says what of go.sum is used: the items from `first` on are those of the lock file.
 absl::Status CompareWithManifests(const std::string& lock, const Distribution& distribution,
                                   size_t first, Inventory& inventory);
+
+// Whether a package.json, a pyproject.toml or a go.mod certainly needs no packages, beside tools
+// that build it and, for Go, that itself. False for what cannot be read.
+bool NeedsNothing(const std::string& path);
+// Adds which Go a go.mod that needs nothing else asks for.
+absl::Status ReadGoMod(const std::string& path, const Distribution& distribution,
+                       Inventory& inventory);
 
 absl::Status ParsePackageLock(absl::string_view content, Collector& collector);
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector);

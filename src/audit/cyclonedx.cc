@@ -90,6 +90,19 @@ absl::Status SkipOtherBills(const JsonView& object, Collector& collector) {
   return absl::OkStatus();
 }
 
+// The archives that a component is said to come in.
+absl::Status ReadArchives(const JsonView& component, BillPackage& package) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> references,
+                         ItemsOf(component, "externalReferences"));
+  for (const JsonView& reference : references) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(reference, "type"));
+    if (type != "distribution" && type != "source-distribution") continue;
+    SHOAL_ASSIGN_OR_RETURN(std::string url, TextOf(reference, "url"));
+    package.archives.push_back(std::move(url));
+  }
+  return absl::OkStatus();
+}
+
 // Takes a text that says, as a package URL or a CPE, which package a component is.
 void TakeIdentity(absl::string_view text, BillPackage& package) {
   if (absl::StartsWith(text, "cpe:")) package.cpes.emplace_back(text);
@@ -113,8 +126,12 @@ class CycloneDxReader {
   // up.
   absl::Status ReadComponents(const JsonView& owner, bool within = false);
   absl::Status ReadComponent(const JsonView& component, bool is_subject, bool within);
-  absl::Status ReadIdentity(const JsonView& component, BillPackage& package);
-  absl::Status ReadEvidence(const JsonView& component, BillPackage& package);
+  // `is_package`: whether something says that it is one, even if its type is that of none.
+  absl::Status ReadIdentity(const JsonView& component, BillPackage& package, bool& is_package);
+  // `has_identity`: whether that is the name or the version of a package.
+  absl::Status ReadEvidence(const JsonView& component, BillPackage& package, bool& has_identity);
+  // A range says that the version beside it may be another.
+  absl::Status SkipRange(const JsonView& component, const BillPackage& package);
   absl::Status ReadPedigree(const JsonView& component, BillPackage& package);
   absl::Status ReadServices(const JsonView& owner);
   // What else of a bill may have components.
@@ -125,6 +142,9 @@ class CycloneDxReader {
   absl::Status ReadCompositions(const JsonView& bill, const JsonView& subject);
   absl::Status CheckReferences(const JsonView& bill);
   absl::Status CheckAnnotations(const JsonView& bill);
+  // Of what else has references by `ref` and `target`, which may be to parts of any other kind: to
+  // packages, wherever they stand in it.
+  absl::Status CheckReferencesWithin(const JsonView& value);
   // Takes what refers to a component. One that the bill does not have may be a package.
   absl::Status Refer(absl::string_view ref);
 
@@ -219,22 +239,27 @@ absl::Status CycloneDxReader::ReadComponent(const JsonView& component, bool is_s
     known_.insert(url);
     package.urls.push_back(url);
   }
-  SHOAL_RETURN_IF_ERROR(ReadIdentity(component, package));
+  bool is_package = false;
+  SHOAL_RETURN_IF_ERROR(ReadIdentity(component, package, is_package));
+  SHOAL_RETURN_IF_ERROR(ReadArchives(component, package));
+  SHOAL_RETURN_IF_ERROR(SkipRange(component, package));
   const bool has_no_version = package.version.empty() && package.group.empty();
   // What else has no package URL is no package, if nothing says that it is one.
   const bool is_archive = !within && IsPackageArchive(package.name);
-  const bool is_other =
-      (type == "file" && has_no_version) || type == "operating-system" || type == "data";
+  const bool is_other = ((type == "file" || type == "data") && has_no_version) ||
+                        (type == "operating-system" && IsSystemName(package.name));
   // Trivy has a component for each file that packages were found in.
   const bool is_place = hints_.tool == BillTool::kTrivy && type == "application" &&
                         has_no_version && dependents_.contains(ref) &&
                         properties[absl::StrCat(kTrivyPrefix, "Class")] == "lang-pkgs";
-  const bool is_named = !url.empty() || !package.also.empty();
-  if (is_named || is_archive || !(is_other || is_place)) packages_.push_back(std::move(package));
-  return ReadComponents(component, within || !url.empty());
+  const bool is_looked_up = IsLookedUp(url);
+  if (is_package || is_archive || !(is_other || is_place)) packages_.push_back(std::move(package));
+  return ReadComponents(component, within || is_looked_up);
 }
 
-absl::Status CycloneDxReader::ReadIdentity(const JsonView& component, BillPackage& package) {
+absl::Status CycloneDxReader::ReadIdentity(const JsonView& component, BillPackage& package,
+                                           bool& is_package) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string type, TextOf(component, "type"));
   SHOAL_ASSIGN_OR_RETURN(const std::string ref, TextOf(component, "bom-ref"));
   SHOAL_ASSIGN_OR_RETURN(const std::string cpe, TextOf(component, "cpe"));
   if (!cpe.empty()) package.cpes.push_back(cpe);
@@ -245,11 +270,17 @@ absl::Status CycloneDxReader::ReadIdentity(const JsonView& component, BillPackag
   SHOAL_ASSIGN_OR_RETURN(const JsonView tag, component.Get("swid"));
   SHOAL_ASSIGN_OR_RETURN(const std::string version, TextOf(tag, "version"));
   if (!version.empty() && !package.urls.empty()) package.also.push_back({.version = version});
-  SHOAL_RETURN_IF_ERROR(ReadEvidence(component, package));
-  return ReadPedigree(component, package);
+  bool has_identity = false;
+  SHOAL_RETURN_IF_ERROR(ReadEvidence(component, package, has_identity));
+  SHOAL_RETURN_IF_ERROR(ReadPedigree(component, package));
+  const bool is_system = type == "operating-system";  // which have names of both kinds
+  is_package = has_identity || !package.urls.empty() || !package.also.empty() ||
+               (is_system ? HasCpeOfPackage(package.cpes) : tag.exists() || !package.cpes.empty());
+  return absl::OkStatus();
 }
 
-absl::Status CycloneDxReader::ReadEvidence(const JsonView& component, BillPackage& package) {
+absl::Status CycloneDxReader::ReadEvidence(const JsonView& component, BillPackage& package,
+                                           bool& has_identity) {
   static constexpr absl::string_view kMembers[] = {"identity", "occurrences", "callstack",
                                                    "licenses", "copyright"};
   SHOAL_ASSIGN_OR_RETURN(const JsonView evidence, component.Get("evidence"));
@@ -265,6 +296,7 @@ absl::Status CycloneDxReader::ReadEvidence(const JsonView& component, BillPackag
     SHOAL_ASSIGN_OR_RETURN(const std::string field, TextOf(one, "field"));
     SHOAL_ASSIGN_OR_RETURN(std::string concluded, TextOf(one, "concludedValue"));
     TakeIdentity(concluded, package);
+    has_identity |= field == "name" || field == "version" || field == "group";
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> methods, ItemsOf(one, "methods"));
     for (const JsonView& method : methods) {
       SHOAL_ASSIGN_OR_RETURN(const std::string value, TextOf(method, "value"));
@@ -277,6 +309,20 @@ absl::Status CycloneDxReader::ReadEvidence(const JsonView& component, BillPackag
     if (field == "name" || field == "version") package.also.push_back(std::move(also));
   }
   return absl::OkStatus();
+}
+
+absl::Status CycloneDxReader::SkipRange(const JsonView& component, const BillPackage& package) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string range, TextOf(component, "versionRange"));
+  const auto has_version = [](absl::string_view url) {
+    const std::optional<PackageUrl> parsed = ParsePackageUrl(url);
+    return parsed.has_value() && !parsed->version.empty();
+  };
+  if (range.empty() ||
+      (package.version.empty() && std::ranges::none_of(package.urls, has_version))) {
+    return absl::OkStatus();
+  }
+  return collector_.Skip(absl::StrCat(package.name, " ", range),
+                         "is a range of versions beside a version");
 }
 
 // What a component was made from may have what an advisory is about.
@@ -440,6 +486,24 @@ absl::Status CycloneDxReader::CheckAnnotations(const JsonView& bill) {
   return absl::OkStatus();
 }
 
+absl::Status CycloneDxReader::CheckReferencesWithin(const JsonView& value) {
+  if (value.is_array()) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, value.Items());
+    for (const JsonView& item : items) SHOAL_RETURN_IF_ERROR(CheckReferencesWithin(item));
+  }
+  if (!value.is_object()) return absl::OkStatus();
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, value.Members());
+  for (const auto& [name, member] : members) {
+    SHOAL_RETURN_IF_ERROR(CheckReferencesWithin(member));
+    if (!member.is_text() || (name != "ref" && name != "target")) continue;
+    SHOAL_ASSIGN_OR_RETURN(const absl::string_view ref, member.Text());
+    if (ParsePackageUrl(ref).has_value() && !of_tools_.contains(ref)) {
+      SHOAL_RETURN_IF_ERROR(Refer(ref));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CycloneDxReader::Refer(absl::string_view ref) {
   if (ref.empty() || known_.contains(ref) || !unknown_.emplace(ref).second) return absl::OkStatus();
   return collector_.Skip(ref, "is referred to, and the bill has no component of that bom-ref");
@@ -477,6 +541,10 @@ absl::Status CycloneDxReader::Read(const JsonView& bill) {
   SHOAL_RETURN_IF_ERROR(ReadCompositions(bill, subject));
   SHOAL_RETURN_IF_ERROR(AddPackages(packages_, collector_));
   SHOAL_RETURN_IF_ERROR(CheckReferences(bill));
+  for (const char* name : {"formulation", "declarations"}) {
+    SHOAL_ASSIGN_OR_RETURN(const JsonView part, bill.Get(name));
+    SHOAL_RETURN_IF_ERROR(CheckReferencesWithin(part));
+  }
   return CheckAnnotations(bill);
 }
 

@@ -18,6 +18,7 @@
 #include "src/audit/collector.h"
 #include "src/audit/peek.h"
 #include "src/audit/site.h"
+#include "src/audit/version.h"
 #include "src/base/status_macros.h"
 #include "src/storage/file.h"
 #include "src/storage/paths.h"
@@ -35,6 +36,7 @@ constexpr absl::string_view kGo = "go.mod";
 constexpr size_t kMaxToolsBytes = size_t{1} << 20;
 
 constexpr absl::string_view kInstalled = "has installed packages, which are not read here";
+constexpr absl::string_view kNeedsUnread = "says what the project needs, and is not read here";
 constexpr absl::string_view kNotRead = "is of a format that is not read here";
 
 // Of which manifest a lock file says the rest, by their names. Empty for another file. Other files
@@ -68,6 +70,8 @@ absl::string_view KindOfLock(absl::string_view name) {
 absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
   static constexpr absl::string_view kWithLock[] = {kNpm, kPyproject, "Pipfile", kCargo,
                                                     kGo,  "Gemfile",  "gems.rb", "composer.json"};
+  // Many other tools have these in small letters.
+  static constexpr absl::string_view kOfJulia[] = {"Manifest.toml", "Project.toml"};
   static constexpr absl::string_view kWithout[] = {"setup.py",
                                                    "setup.cfg",
                                                    "tox.ini",
@@ -75,8 +79,6 @@ absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
                                                    "buildout.cfg",
                                                    "jsr.json",
                                                    "import_map.json",
-                                                   "Manifest.toml",
-                                                   "Project.toml",
                                                    "elm.json",
                                                    "shard.yml",
                                                    "dub.json",
@@ -113,29 +115,33 @@ absl::string_view ManifestOf(absl::string_view name, absl::string_view& kind) {
       ".gradle",  ".gradle.kts", ".csproj", ".fsproj",   ".vbproj", ".vcxproj", ".nuspec",
       ".gemspec", ".cabal",      ".opam",   ".rockspec", ".nimble", ".wrap",    ".versions.toml"};
   if (name == "package.json5" || name == "package.yaml") name = kNpm;  // pnpm's other notations
-  if (const auto* const of = std::ranges::find(kWithLock, name); of != std::end(kWithLock)) {
+  // Some file systems make no difference between small and capital letters.
+  const auto is_name = [&](absl::string_view known) { return absl::EqualsIgnoreCase(name, known); };
+  if (const auto* const of = std::ranges::find_if(kWithLock, is_name); of != std::end(kWithLock)) {
     kind = *of;
     return "says what the project needs, and no lock file beside it says more";
   }
-  const auto ends_with = [&](absl::string_view end) { return absl::EndsWith(name, end); };
+  const auto ends_with = [&](absl::string_view end) { return absl::EndsWithIgnoreCase(name, end); };
   const bool is_of_conda = absl::StartsWith(name, "environment") &&
                            (absl::EndsWith(name, ".yml") || absl::EndsWith(name, ".yaml"));
-  const bool is_known = std::ranges::find(kWithout, name) != std::end(kWithout);
+  const bool is_known = std::ranges::any_of(kWithout, is_name) ||
+                        std::ranges::find(kOfJulia, name) != std::end(kOfJulia);
   if (!is_known && !is_of_conda && std::ranges::none_of(kEnds, ends_with)) return "";
-  return "says what the project needs, and is not read here";
+  return kNeedsUnread;
 }
 
 // Whether a manifest of Python, which also configures tools, certainly says nothing of packages.
 bool IsOfToolsAlone(const fs::path& path) {
-  const bool is_toml = path.filename() == "pyproject.toml";
-  if (!is_toml && path.filename() != "setup.cfg" && path.filename() != "tox.ini") return false;
+  const std::string name = absl::AsciiStrToLower(path.filename().string());
+  const bool is_toml = name == kPyproject;
+  if (!is_toml && name != "setup.cfg" && name != "tox.ini") return false;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return false;
   const absl::StatusOr<std::string> content = ReadFile(path.string(), kMaxToolsBytes);
   if (!content.ok()) return false;
   const std::string text = absl::AsciiStrToLower(*content);
   // A backslash may write any of these.
-  static constexpr absl::string_view kToml[] = {"project", "depend", "require", "\\"};
+  static constexpr absl::string_view kToml[] = {"project", "depend", "require", "deps", "\\"};
   static constexpr absl::string_view kConfig[] = {"options", "require", "files", "deps"};
   const auto has = [&](absl::string_view word) { return absl::StrContains(text, word); };
   return is_toml ? std::ranges::none_of(kToml, has) : std::ranges::none_of(kConfig, has);
@@ -155,19 +161,42 @@ bool IsRequirementsSource(const fs::path& path) {
 constexpr absl::string_view kNameStarts =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-// Whether a line is a requirement of pip's with a version, and nothing else.
+// Whether a line is a requirement of pip's with a version or an address, and nothing else; also as
+// an item of a list in YAML.
 bool IsPinned(absl::string_view line) {
   line = absl::StripAsciiWhitespace(line);
+  if (absl::ConsumePrefix(&line, "- ")) {
+    line = absl::StripAsciiWhitespace(line);
+    for (const absl::string_view quote : {"'", "\""}) {
+      if (absl::ConsumePrefix(&line, quote)) absl::ConsumeSuffix(&line, quote);
+    }
+  }
+  if (!absl::ConsumePrefix(&line, "-e ")) absl::ConsumePrefix(&line, "--editable ");
+  line = absl::StripLeadingAsciiWhitespace(line);
+  const auto begins = [&](absl::string_view scheme) { return absl::StartsWith(line, scheme); };
+  static constexpr absl::string_view kRepositories[] = {"git+", "hg+", "svn+", "bzr+"};
+  static constexpr absl::string_view kAddresses[] = {"http://", "https://", "file:"};
+  if (std::ranges::any_of(kRepositories, begins)) return line.find_first_of(":@") != line.npos;
+  if (std::ranges::any_of(kAddresses, begins) &&
+      (absl::StrContains(line, "#egg=") || absl::StrContains(line, "&egg="))) {
+    return true;
+  }
   if (line.find_first_of(kNameStarts) != 0) return false;
   size_t end = line.find_first_not_of(absl::StrCat(kNameStarts, "._-"));
-  if (end == absl::string_view::npos) return false;
+  if (end == absl::string_view::npos || !absl::StrContains(kNameStarts, line.substr(end - 1, 1)))
+    return false;
   line = absl::StripLeadingAsciiWhitespace(line.substr(end));
   if (absl::StartsWith(line, "[")) {
     end = line.find(']');
     if (end == absl::string_view::npos) return false;
     line = absl::StripLeadingAsciiWhitespace(line.substr(end + 1));
   }
-  static constexpr absl::string_view kRelations[] = {"===", "==", "~=", "!=", "<=", ">="};
+  static constexpr absl::string_view kRelations[] = {"===", "==", "~=", "!=", "<=", ">=", "<", ">"};
+  if (absl::ConsumePrefix(&line, "@")) {
+    line = absl::StripLeadingAsciiWhitespace(line);
+    return absl::StartsWith(line, "file:") ||
+           absl::StrContains(line.substr(0, line.find_first_of(" \t")), "://");
+  }
   if (std::ranges::none_of(kRelations, [&](absl::string_view relation) {
         return absl::ConsumePrefix(&line, relation);
       })) {
@@ -222,12 +251,13 @@ Held HeldIn(const fs::path& path) {
       "for dependency locking",   "may be used to create an environment"};
   static constexpr absl::string_view kLines[] = {
       "spdxVersion:", "bomFormat:", "lockfileVersion:", "__metadata:", "@EXPLICIT"};
-  // Lock files in TOML, Bundler's, conda's environments, reports of Trivy and npm ls, and the
-  // databases of dpkg and opkg, of apk and of pacman.
+  // Lock files in TOML, Bundler's, conda's environments and recipes, reports of Trivy and npm ls,
+  // and the databases of dpkg and opkg, of apk and of pacman.
   static constexpr std::pair<absl::string_view, absl::string_view> kEntries[] = {
       {"[[package]]", "version"},
       {"GEM", "DEPENDENCIES"},
       {"channels:", "dependencies:"},
+      {"package:", "requirements:"},
       {"\"ArtifactName\"", "\"SchemaVersion\""},
       {"\"resolved\"", "\"dependencies\""},
       {"Package:", "Version:"},
@@ -252,13 +282,13 @@ Held HeldIn(const fs::path& path) {
 
 // Whether a name is NAME-VERSION of an archive, as package registries have them.
 bool IsPackedPackage(absl::string_view name) {
-  static constexpr absl::string_view kEnds[] = {".tgz",    ".tar.gz",  ".tar.bz2",
+  static constexpr absl::string_view kEnds[] = {".tar",    ".tar.gz",  ".tar.bz2",
                                                 ".tar.xz", ".tar.zst", ".zip"};
   const auto* const end = std::ranges::find_if(
       kEnds, [&](absl::string_view each) { return absl::EndsWithIgnoreCase(name, each); });
   if (end == std::end(kEnds)) return false;
   name.remove_suffix(end->size());
-  const std::vector<absl::string_view> words = absl::StrSplit(name, '-');
+  const std::vector<absl::string_view> words = absl::StrSplit(name, absl::ByAnyChar("-_"));
   return std::ranges::any_of(words, [](absl::string_view word) {
     absl::ConsumePrefix(&word, "v");
     const size_t digits = word.find_first_not_of("0123456789");
@@ -279,6 +309,30 @@ bool SaysRequirements(const fs::path& path) {
   return absl::StrContains(name, "requirement") || absl::StrContains(name, "constraints") ||
          std::ranges::find(words, "reqs") != words.end() || parent == "reqs" ||
          (parent == "requirements" && end != ".txt");
+}
+
+// Whether a name is that of a bill of materials that is not read. The word "bom" is also that of a
+// mark of an encoding, so it counts alone with an ending that a bill has; what else there is, is
+// looked into.
+bool IsForeignBillName(absl::string_view name) {
+  if (!IsBillName(name) || IsCodeOrMedia(name)) return false;
+  static constexpr absl::string_view kSure[] = {"sbom", "cyclonedx", "cdx", "spdx", "syft"};
+  static constexpr absl::string_view kEnds[] = {"",       ".xml",    ".yaml", ".yml", ".json",
+                                                ".jsonl", ".jsonld", ".rdf",  ".ttl", ".csv",
+                                                ".tsv",   ".xlsx",   ".xls",  ".pb",  ".bin"};
+  const std::string lower = absl::AsciiStrToLower(name);
+  const auto has = [&](absl::string_view word) { return absl::StrContains(lower, word); };
+  return std::ranges::any_of(kSure, has) ||
+         std::ranges::find(kEnds, fs::path(lower).extension().string()) != std::end(kEnds);
+}
+
+// The path without the end that a packed file has. Empty for another file.
+absl::string_view WithoutPacking(absl::string_view path) {
+  static constexpr absl::string_view kEnds[] = {".gz",  ".xz",   ".zst", ".bz2", ".br",
+                                                ".lz4", ".lzma", ".z",   ".zip", ".7z"};
+  const auto* const end = std::ranges::find_if(
+      kEnds, [&](absl::string_view each) { return absl::EndsWithIgnoreCase(path, each); });
+  return end == std::end(kEnds) ? "" : path.substr(0, path.size() - end->size());
 }
 
 // Whether a file of this name says which packages a project or a machine has, in a way that is not
@@ -304,11 +358,11 @@ bool IsForeignName(const fs::path& path) {
                                                  "Packages.db",
                                                  ".pnp.cjs",
                                                  ".pnp.js"};
-  static constexpr absl::string_view kEnds[] = {
-      ".lock", ".lockb", ".lockfile", ".deps.json", ".spdx.yaml", ".spdx.yml",
-      // Archives of packages.
-      ".whl", ".jar", ".war", ".ear", ".aar", ".nupkg", ".gem", ".crate", ".pex", ".pyz", ".conda",
-      ".deb", ".rpm", ".apk", ".pom"};
+  static constexpr absl::string_view kEnds[] = {".lock",      ".lockb",     ".lockfile",
+                                                ".deps.json", ".spdx.yaml", ".spdx.yml"};
+  static constexpr absl::string_view kArchives[] = {
+      ".tgz",   ".whl", ".jar", ".war",   ".ear", ".aar", ".nupkg", ".gem",
+      ".crate", ".pex", ".pyz", ".conda", ".deb", ".rpm", ".apk",   ".pom"};
   // Under names that say nothing by themselves.
   static constexpr absl::string_view kPaths[] = {
       "/dpkg/status",           "/opkg/status",        "/apk/db/installed",
@@ -318,14 +372,44 @@ bool IsForeignName(const fs::path& path) {
   // Some file systems make no difference between small and capital letters.
   const auto is_name = [&](absl::string_view known) { return absl::EqualsIgnoreCase(name, known); };
   if (std::ranges::any_of(kNames, is_name)) return true;
-  if (absl::StartsWith(name, ".") || IsKnownName(whole)) return false;
   const auto ends_with = [&](absl::string_view end) {
     return absl::EndsWithIgnoreCase(whole, end);
   };
-  return (IsBillName(name) && !IsCodeOrMedia(name)) || SaysRequirements(path) ||
-         IsPackedPackage(name) ||
+  if (std::ranges::any_of(kArchives, ends_with) || IsPackedPackage(name)) return true;
+  if (const absl::string_view packed = WithoutPacking(whole);
+      !packed.empty() && (IsKnownName(packed) || IsForeignName(std::string(packed)))) {
+    return true;
+  }
+  if (absl::StartsWith(name, ".") || IsKnownName(whole)) return false;
+  return IsForeignBillName(name) || SaysRequirements(path) ||
          (absl::StartsWith(name, "pylock.") && absl::EndsWith(name, ".toml")) ||
          std::ranges::any_of(kEnds, ends_with) || std::ranges::any_of(kPaths, ends_with);
+}
+
+// Whether this is the list of what Go copied into a project: that is in the project's go.mod and
+// go.sum, which are read if they lie in `root`, and Go refuses it where it says otherwise.
+bool IsListOfCopies(const fs::path& path, const fs::path& root) {
+  const fs::path vendor = path.parent_path();
+  std::error_code error;
+  return path.filename() == "modules.txt" && vendor.filename() == "vendor" && vendor != root &&
+         fs::is_regular_file(vendor.parent_path() / std::string(kGo), error) &&
+         fs::is_regular_file(vendor.parent_path() / "go.sum", error);
+}
+
+// Whether the needs that lie in an egg-info name packages, or cannot be read.
+bool HasNeeds(const std::string& requires_txt) {
+  std::error_code error;
+  const fs::file_status status = fs::status(requires_txt, error);
+  if (status.type() == fs::file_type::not_found) return false;
+  if (!fs::is_regular_file(status)) return true;
+  const absl::StatusOr<std::string> content = ReadFile(requires_txt, kMaxToolsBytes);
+  if (!content.ok()) return true;
+  const std::vector<absl::string_view> lines =
+      absl::StrSplit(*content, absl::ByAnyChar("\r\n"), absl::SkipWhitespace());
+  // The others say for which extra or condition the next ones hold.
+  return std::ranges::any_of(lines, [](absl::string_view line) {
+    return !absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "[");
+  });
 }
 
 // Directories whose content is that of other projects.
@@ -378,6 +462,7 @@ class DirectoryReader {
     if (error) return ErrnoStatus(error.value(), root_);
     SHOAL_ASSIGN_OR_RETURN(const Listing top, List(root_, error));
     if (error) return ErrnoStatus(error.value(), root_);
+    const size_t first = inventory_.unchecked.size();
     SHOAL_RETURN_IF_ERROR(Take(top));
     SHOAL_RETURN_IF_ERROR(ReadEnvironment());
     // What packages bring along is theirs.
@@ -386,6 +471,7 @@ class DirectoryReader {
         SHOAL_RETURN_IF_ERROR(Descend(directory, depth));
       }
     }
+    DropReadRequirements(first);
     if (found_) return absl::OkStatus();
     return absl::NotFoundError(
         absl::StrCat(root_, ": no lock file, no SBOM and no installed Python packages here"));
@@ -418,7 +504,7 @@ class DirectoryReader {
       std::error_code ignored;
       const bool is_directory = entry->is_directory(ignored);
       if (is_site) site.Take(name, is_directory);
-      if (AddPython(path, name, is_directory, listing)) continue;
+      if (AddPython(path, name, is_directory, is_site, listing)) continue;
       if (is_directory) {
         if (name == "node_modules") {
           modules.push_back(path);
@@ -440,7 +526,8 @@ class DirectoryReader {
       } else if (IsRequirementsSource(place / name)) {
         sources.push_back(path);
       } else if (IsForeignName(place / name) && !is_empty) {
-        unread(path, kNotRead);  // an empty one is the lock of a process
+        // An empty one is the lock of a process.
+        if (!IsListOfCopies(place / name, canonical_)) unread(path, kNotRead);
       } else if (const Held held = HeldIn(place / name); held.is_read) {
         listing.known.push_back(path);
       } else if (!held.unread.empty()) {
@@ -452,20 +539,29 @@ class DirectoryReader {
     for (const std::string& path : modules) {
       if (!kinds.contains(kNpm)) unread(path, kInstalled);
     }
-    for (auto& [kind, manifest] : manifests) {
-      const bool has_lock =
-          kinds.contains(kind) || (kind == kCargo && IsCargoMember(manifest.path));
-      if (kind.empty() || !has_lock) listing.unread.push_back(std::move(manifest));
-    }
+    for (auto& [kind, manifest] : manifests) AddManifest(kind, kinds, std::move(manifest), listing);
     std::ranges::sort(listing.known);
     std::ranges::sort(listing.directories);
     std::sort(listing.unread.begin(), listing.unread.end());
     return listing;
   }
 
+  // Adds a manifest, unless one of the lock files beside it, of these kinds, says what it does not.
+  void AddManifest(absl::string_view kind, const std::set<absl::string_view>& kinds,
+                   Unread manifest, Listing& listing) const {
+    if (!kind.empty() &&
+        (kinds.contains(kind) || (kind == kCargo && IsCargoMember(manifest.path)))) {
+      return;
+    }
+    // Nor is a lock file made for one that needs nothing. It still says which Go builds it.
+    const bool needs_nothing = NeedsNothing(manifest.path);
+    if (needs_nothing && kind == kGo) listing.known.push_back(manifest.path);
+    if (!needs_nothing) listing.unread.push_back(std::move(manifest));
+  }
+
   // Whether an entry is an installed Python package, or what is left of one.
   static bool AddPython(const std::string& path, absl::string_view name, bool is_directory,
-                        Listing& listing) {
+                        bool is_site, Listing& listing) {
     const bool is_wheel = absl::EndsWith(name, ".dist-info");
     const bool is_egg_info = absl::EndsWith(name, ".egg-info");
     const bool is_egg = absl::EndsWith(name, ".egg");
@@ -482,6 +578,10 @@ class DirectoryReader {
     if (is_egg && !is_directory) {
       listing.unread.push_back({path, std::string(kNotRead)});
       return true;
+    }
+    // Beside installed packages it has what those need that bring it along.
+    if (is_egg_info && is_directory && !is_site && HasNeeds(path + "/requires.txt")) {
+      listing.unread.push_back({path + "/requires.txt", std::string(kNeedsUnread)});
     }
     const std::string metadata = is_wheel       ? path + "/METADATA"
                                  : is_egg       ? path + "/EGG-INFO/PKG-INFO"
@@ -561,12 +661,49 @@ class DirectoryReader {
     return Collector(path, distribution_, inventory_).Skip(BaseName(path), why);
   }
 
+  absl::Status ReadKnown(const std::string& path) {
+    if (absl::EqualsIgnoreCase(BaseName(path), kGo))
+      return ReadGoMod(path, distribution_, inventory_);
+    SHOAL_RETURN_IF_ERROR(ReadInventoryFile(path, distribution_, inventory_));
+    std::error_code error;
+    const auto format = DetectFormat(path, "");
+    if (format.ok() && *format == Format::kRequirements) {
+      requirements_.insert(fs::weakly_canonical(path, error).string());
+    }
+    return absl::OkStatus();
+  }
+
+  // Takes back that a requirements file names another one, where that was read, too. `first`: of
+  // what is unchecked.
+  void DropReadRequirements(size_t first) {
+    const auto is_read = [&](const Unchecked& unchecked) {
+      absl::string_view name = unchecked.what;
+      // What was cut off may name more.
+      if (unchecked.why != kNamesAnotherFile || name.size() >= kMaxVersionBytes) return false;
+      if (absl::ConsumePrefix(&name, "--requirement")) {
+        if (!absl::ConsumePrefix(&name, "=") && !absl::StartsWith(name, " ")) return false;
+      } else if (!absl::ConsumePrefix(&name, "-r")) {
+        return false;
+      }
+      name = absl::StripAsciiWhitespace(name);
+      // Of these pip makes another name, or more than one.
+      if (name.empty() || name.find_first_of(" \t\"'\\$:") != absl::string_view::npos) return false;
+      std::error_code error;
+      const fs::path other =
+          fs::weakly_canonical(fs::path(unchecked.file).parent_path() / std::string(name), error);
+      return !error && requirements_.contains(other.string());
+    };
+    const auto from = inventory_.unchecked.begin() + static_cast<ptrdiff_t>(first);
+    inventory_.unchecked.erase(std::remove_if(from, inventory_.unchecked.end(), is_read),
+                               inventory_.unchecked.end());
+  }
+
   // Reads what a directory has. A file that cannot be read does not end the audit of the others.
   absl::Status Take(const Listing& listing) {
     for (const std::string& path : listing.known) {
       found_ = true;
       const size_t before = inventory_.parts.size(), first = inventory_.items.size();
-      const absl::Status read = ReadInventoryFile(path, distribution_, inventory_);
+      const absl::Status read = ReadKnown(path);
       for (size_t i = before; i < inventory_.parts.size(); ++i) {
         AddPart(path, inventory_.parts[i]);
       }
@@ -653,7 +790,8 @@ class DirectoryReader {
   const Distribution& distribution_;
   Inventory& inventory_;
   fs::path canonical_;
-  std::set<std::string> read_;  // of the environment
+  std::set<std::string> read_;          // of the environment
+  std::set<std::string> requirements_;  // files of requirements that were read
   // What lock files that were read name of their projects: npm's directories, and Cargo's packages
   // by the directory of the lock file.
   std::set<std::string> npm_;

@@ -265,7 +265,7 @@ absl::Status ParseRequirementLine(absl::string_view line, Collector& collector) 
   if (line[0] != '-') return ParseRequirement(line, collector);
   for (const absl::string_view option : {"-r", "--requirement"}) {
     if (absl::StartsWith(line, option)) {
-      return collector.Skip(line, "names another file: give that one, too");
+      return collector.Skip(line, kNamesAnotherFile);
     }
   }
   for (const absl::string_view option : {"-c", "--constraint"}) {
@@ -424,6 +424,7 @@ absl::Status ParseGoSum(absl::string_view content, Collector& collector) {
     }
     if (words.size() != 3) return collector.Wrong(number, "not a module, a version and a hash");
     if (absl::EndsWith(words[1], "/go.mod")) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(AddGoToolchain(words[0], words[1], collector));
     return collector.Add("Go", words[0], words[1]);
   });
 }

@@ -117,6 +117,8 @@ struct PackageUrl {
   // which stands before the version.
   std::string distro, upstream, epoch;
   std::string kind;  // the qualifier `type`: "module", of Go
+  // The qualifiers `download_url`, `vcs_url` and `file_name`: where it comes from.
+  std::string download, repository, file;
   // Without slashes at its ends.
   std::string subpath;
 };

@@ -703,12 +703,13 @@ TEST(InventoryTest, WhatALockFileNeedsIsInIt) {
   EXPECT_EQ(npm(absl::StrCat(a, R"(,"node_modules/c":{"version":"3.0.0"},
                 "node_modules/c/node_modules/b":{"version":"2.0.0"})")),
             (Lines{"npm a 1.0.0", "npm c 3.0.0", "npm b 2.0.0", missing("b", "node_modules/a")}));
-  // What may be missing: optional packages, peers, and tools to work on the packages of others.
+  // What may be missing: peers, and of packages of others what is optional and tools to work on
+  // them.
   EXPECT_EQ(npm(R"("":{"optionalDependencies":{"b":"1"},"peerDependencies":{"c":"1"}},
                 "node_modules/a":{"version":"1.0.0","dependencies":{"b":"1"},
                   "optionalDependencies":{"b":"1"},"peerDependencies":{"c":"1"},
                   "devDependencies":{"d":"1"}})"),
-            (Lines{"npm a 1.0.0", "own 1"}));
+            (Lines{"npm a 1.0.0", missing("b", "the project"), "own 1"}));
   // A workspace uses what lies above it; what lies outside of the project does not.
   EXPECT_EQ(
       npm(R"("":{},"node_modules/w":{"link":true,"resolved":"x/w"},
@@ -736,12 +737,14 @@ TEST(InventoryTest, WhatALockFileNeedsIsInIt) {
                   "dependencies":{"a":{"version":"1.0.0"}}})"),
             (Lines{"npm a 1.0.0", missing("b", "the project"), "own 1"}));
   // Poetry. What holds under a condition may hold nowhere.
-  EXPECT_EQ(Parse("poetry.lock",
-                  "[[package]]\nname = 'a'\nversion = '1'\n[package.dependencies]\nb = '>=1'\n"
-                  "c = {version = '*', optional = true}\nd = {version = '*', markers = 'x'}\n"
-                  "e = [{version = '1', python = '<3'}]\nf = {version = '*', extras = ['x']}\n"
-                  "A_B = '*'\n[[package]]\nname = 'a-b'\nversion = '2'\n[metadata]\n"),
-            (Lines{"PyPI a 1", "PyPI a-b 2", missing("b", "a"), missing("f", "a")}));
+  EXPECT_EQ(
+      Parse("poetry.lock",
+            "[[package]]\nname = 'a'\nversion = '1'\n[package.dependencies]\nb = '>=1'\n"
+            "c = {version = '*', optional = true}\nd = {version = '*', markers = 'x'}\n"
+            "e = [{version = '1', python = '<3'}]\nf = {version = '*', extras = ['x']}\n"
+            "A_B = '*'\ng = [{version = '1', python = '<3'}, '*']\n[[package]]\nname = "
+            "'a-b'\nversion = '2'\n[metadata]\n"),
+      (Lines{"PyPI a 1", "PyPI a-b 2", missing("b", "a"), missing("f", "a"), missing("g", "a")}));
   EXPECT_EQ(Parse("poetry.lock",
                   "[[package]]\nname = 'a'\nversion = '1'\n[metadata]\nlock-version = '1.1'\n"
                   "packages = 1\n[metadata.files]\na = []\nb = []\n[metadata.hashes]\nc = []\n"),
@@ -763,6 +766,18 @@ TEST(InventoryTest, WhatALockFileNeedsIsInIt) {
   for (const char* lacks : {"htt", "http 0.1.20", "time", "own 0.1.0 (registry+x)"}) {
     EXPECT_EQ(cargo(lacks), (Lines{whole[0], missing(lacks, "own"), whole[1]})) << lacks;
   }
+  const auto replaced = [](absl::string_view by) {
+    return Parse("Cargo.lock", absl::StrCat("[[package]]\nname = 'http'\nversion = '0.1.20'\n"
+                                            "source = 'registry+x'\nreplace = '",
+                                            by,
+                                            "'\n[[package]]\nname = 'http'\nversion = '0.1.18'\n"
+                                            "source = 'git+x'\n"));
+  };
+  const Lines both = {"crates.io http 0.1.20", "crates.io http 0.1.18 (doubtful)"};
+  EXPECT_EQ(replaced("http 0.1.18 (git+x)"), both);
+  EXPECT_EQ(
+      replaced("http 0.1.19 (git+x)"),
+      (Lines{both[0], both[1], "! http 0.1.19 (git+x): replaces http, and is not in the file"}));
   EXPECT_THAT(Error("Cargo.lock", "[[package]]\nname = 'a'\nversion = '1.0.0'\ndependencies = 1"),
               StatusIs(absl::StatusCode::kInvalidArgument, "Cargo.lock:4: `dependencies` is not"));
   EXPECT_EQ(
@@ -783,6 +798,12 @@ TEST(InventoryTest, GoSum) {
             "h.org/only v1.0.0/go.mod h1:x=\n\n \th.org/c  v1.0.0\th1:x= \n"),
       (Lines{"Go github.com/a/b v1.2.3",
              "Go golang.org/x/crypto v0.0.0-20190308221718-c2843e01d9a2", "Go h.org/c v1.0.0"}));
+  // What a toolchain brings is Go itself.
+  EXPECT_EQ(Parse("go.sum",
+                  "golang.org/toolchain v0.0.1-go1.21.0.linux-amd64 h1:x=\n"
+                  "golang.org/toolchain v0.0.1-go1.22.0.linux-amd64/go.mod h1:x=\n"),
+            (Lines{"Go stdlib 1.21.0", "Go toolchain 1.21.0",
+                   "Go golang.org/toolchain v0.0.1-go1.21.0.linux-amd64"}));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\nb v1 h1:x"),
               StatusIs(absl::StatusCode::kInvalidArgument, "ends within a line"));
   EXPECT_THAT(Error("go.sum", "a v1 h1:x\rb v1 h1:x\n"),
@@ -1070,6 +1091,7 @@ TEST(InventoryTest, AComponentIsThatOfItsPackageUrl) {
            {"", "libssl3:amd64", "1:3.0-1", "pkg:deb/debian/libssl3@1%3A3.0-1", true},
            {"", "libssl3", "3.0-2", "pkg:deb/debian/libssl3@3.0-1", false},
            {"", "libssl1", "3.0-1", "pkg:deb/debian/libssl3@3.0-1", false},
+           {"", "openssl", "3.0-1", "pkg:deb/debian/bash@3.0-1#openssl", false},
            {"", "bash", "3.0-1", "pkg:deb/debian/ba%5Dsh@3.0-1?upstream=openssl", false},
            {"", "any", "9", "pkg:maven/org.a/b@1.0", true}}) {
     const auto contradicts = [](const Lines& lines) {
@@ -1239,6 +1261,17 @@ TEST(InventoryTest, GosPackageUrls) {
     }
   }
   EXPECT_EQ(parse("pkg:golang/toolchain@go1.21.0"), Lines{"Go toolchain 1.21.0"});
+  for (const auto& [version, release] : std::vector<std::pair<std::string, std::string>>{
+           {"v0.0.1-go1.21.0.linux-amd64", "1.21.0"},
+           {"v0.0.1-go1.21rc2.darwin-arm64", "1.21.0-rc.2"},
+           {"v0.0.1-go1.21.0", "1.21.0"},
+           {"v0.0.2-go1.21.0.linux-amd64", ""},
+           {"v0.0.1", ""},
+           {"", ""}}) {
+    EXPECT_EQ(parse(absl::StrCat("pkg:golang/golang.org/toolchain@", version, "?type=module")),
+              (Lines{absl::StrCat("Go stdlib ", release), absl::StrCat("Go toolchain ", release),
+                     absl::StrCat("Go golang.org/toolchain ", version)}));
+  }
   // The module may be shorter than what the package URL names, unless that is said to be one.
   EXPECT_EQ(parse("pkg:golang/golang.org/x/text/unicode/norm@v0.3.6"),
             (Lines{"Go golang.org/x/text v0.3.6 (possible)",
@@ -1411,6 +1444,13 @@ TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
               is_said ? 3u : 2u)
         << ref;
   }
+  // A range that stands beside a version may mean another one.
+  EXPECT_EQ(
+      parse(R"("versionRange":"vers:npm/<3.0.0")"),
+      (Lines{"npm ms 2.1.3", "! ms vers:npm/<3.0.0: is a range of versions beside a version"}));
+  EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[{"name":"ms","isExternal":true,
+      "versionRange":"vers:npm/<3.0.0","purl":"pkg:npm/ms"}]})"),
+            Lines{"npm ms "});
   const std::string cpe = "cpe:2.3:a:vercel:ms:2.1.2:*:*:*:*:*:*:*";
   const Lines both = {
       "npm ms 2.1.3",
@@ -1428,15 +1468,142 @@ TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
             both);
 }
 
+// Where a package is said to come from, and what its archive is called, is of that package.
+TEST(InventoryTest, APackageIsThatOfItsArchive) {
+  const auto parse = [](absl::string_view url, absl::string_view members = "") {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":")", url,
+                                     "\"", members, "}]}"))[0];
+  };
+  const std::string registry = "https://registry.npmjs.org/lodash/-/lodash-";
+  for (const auto& [url, line] : std::vector<std::pair<std::string, std::string>>{
+           {"pkg:npm/lodash@4.17.21?download_url=" + registry + "4.17.21.tgz",
+            "npm lodash 4.17.21"},
+           {"pkg:npm/lodash@4.17.21?file_name=a.tgz", "npm lodash 4.17.21"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bhttps://github.com/lodash/lodash.git",
+            "npm lodash 4.17.21"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bssh://git@github.com/lodash/"
+            "lodash.git%23packages/a",
+            "npm lodash 4.17.21"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bhttps://github.com/lodash/lodash%40v4.17.21",
+            "npm lodash 4.17.21"},
+           {"pkg:pypi/django@3.1.8?file_name=Django-3.1.8-py3-none-any.whl", "PyPI django 3.1.8"},
+           {"pkg:cargo/http@0.1.20?download_url=file://.", "crates.io http 0.1.20"},
+           {"pkg:cargo/http@0.1.20?download_url=https://crates.io/api/v1/crates/http/0.1.20/"
+            "download",
+            "crates.io http 0.1.20"},
+           {"pkg:npm/lodash@4.17.21?download_url=" + registry + "4.17.20.tgz",
+            "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:npm/lodash@4.17.21?file_name=lodash-4.17.20.tgz", "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:npm/lodash@4.17.21?download_url=https://codeload.github.com/a/b/tar.gz/c",
+            "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bhttps://github.com/lodash/lodash%40v4.17.20",
+            "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:npm/lodash@4.17.21?vcs_url=git%2Bhttps://github.com/lodash/lodash.git%231a2b3c4d",
+            "npm lodash 4.17.21 (doubtful)"},
+           {"pkg:pypi/django@3.1.9?download_url=https://h.org/Django-3.1.8.tar.gz",
+            "PyPI django 3.1.9 (doubtful)"},
+           {"pkg:pypi/django@3.1.9?vcs_url=git%2Bhttps://h.org/django",
+            "PyPI django 3.1.9 (doubtful)"},
+           {"pkg:cargo/http@0.1.20?vcs_url=git%2Bhttps://h.org/http%40v0.1.19",
+            "crates.io http 0.1.20 (doubtful)"},
+           {"pkg:cargo/http@0.1.20?download_url=https://static.crates.io/crates/http/"
+            "http-0.1.19.crate",
+            "crates.io http 0.1.20 (doubtful)"}}) {
+    EXPECT_EQ(parse(url), line) << url;
+  }
+  for (const auto& [place, is_other] : std::vector<std::pair<std::string, bool>>{
+           {registry + "4.17.21.tgz", false},
+           {"lodash-4.17.21.tgz", false},
+           {"./package", false},
+           {"NOASSERTION", false},
+           {"git+https://github.com/lodash/lodash.git@4.17.21", false},
+           {"https://github.com/lodash/lodash", false},
+           {registry + "4.17.20.tgz", true},
+           {"lodash-4.17.20.tgz", true},
+           {"git+https://github.com/lodash/lodash.git@4.17.20", true}}) {
+    Lines lines = {"npm lodash 4.17.21"};
+    if (is_other) {
+      lines.push_back(
+          absl::StrCat("! ", place, ": contradicts its package URL: pkg:npm/lodash@4.17.21"));
+    }
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":
+        "pkg:npm/lodash@4.17.21","externalReferences":[{"type":"distribution","url":")",
+                                        place, R"("},{"type":"vcs","url":"git+x"}]}]})")),
+              lines)
+        << place;
+    for (const char* member : {"downloadLocation", "packageFileName"}) {
+      EXPECT_EQ(Parse("x.spdx.json", absl::StrCat(R"({"spdxVersion":"SPDX-2.3","packages":[{"name":
+          "lodash","externalRefs":[{"referenceType":"purl","referenceLocator":
+          "pkg:npm/lodash@4.17.21"}],")",
+                                                  member, R"(":")", place, R"("}]})")),
+                lines)
+          << place;
+    }
+    for (const char* tag : {"PackageDownloadLocation", "PackageFileName"}) {
+      EXPECT_EQ(
+          Parse("x", absl::StrCat("SPDXVersion: SPDX-2.3\nPackageName: lodash\n", tag, ": ", place,
+                                  "\nExternalRef: PACKAGE-MANAGER purl "
+                                  "pkg:npm/lodash@4.17.21\n")),
+          lines)
+          << place;
+    }
+  }
+  // SPDX has references of its own for some package managers.
+  EXPECT_EQ(Parse("x",
+                  "SPDXVersion: SPDX-2.3\nPackageName: lodash\n"
+                  "ExternalRef: PACKAGE-MANAGER npm lodash@4.17.20\n"
+                  "ExternalRef: PACKAGE-MANAGER http://spdx.org/rdf/references/npm @a/b@1.0.0\n"
+                  "ExternalRef: PACKAGE-MANAGER maven-central g:a:1\n"),
+            (Lines{"npm lodash 4.17.20", "npm @a/b 1.0.0",
+                   "! pkg:maven/g:a:1: no reader knows packages of type maven"}));
+}
+
+// What lies in a package may be another one.
+TEST(InventoryTest, APartOfAPackageMayBeAnother) {
+  const auto parse = [](absl::string_view members) {
+    return Parse("bom",
+                 absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{)", members, "}]}"));
+  };
+  for (const auto& [members, lines] : std::vector<std::pair<std::string, Lines>>{
+           {R"("name":"lodash","purl":"pkg:npm/app@1.0.0#node_modules/lodash")",
+            {"npm app 1.0.0", "npm lodash  (possible)"}},
+           {R"("name":"lodash","version":"4.17.20","purl":"pkg:npm/app#x/lodash")",
+            {"npm app ", "npm lodash 4.17.20 (possible)"}},
+           {R"("name":"core","group":"angular","version":"1.0.0","purl":"pkg:npm/app#x")",
+            {"npm app ", "npm @angular/core 1.0.0 (possible)"}},
+           {R"("name":"http","version":"0.1.19","purl":"pkg:cargo/app@0.1.19#vendor/http")",
+            {"crates.io app 0.1.19", "crates.io http 0.1.19 (possible)"}},
+           {R"("name":"http","version":"0.1.19","purl":"pkg:cargo/app@0.1.19#src/vendor/http")",
+            {"crates.io app 0.1.19", "crates.io http 0.1.19 (possible)"}},
+           {R"("name":"django","version":"3.1.8","purl":"pkg:pypi/app@3.1.8#_vendor/django")",
+            {"PyPI app 3.1.8", "PyPI django 3.1.8 (possible)"}},
+           // Its own parts.
+           {R"("name":"http","version":"0.1.19","purl":"pkg:cargo/app@0.1.19#src/bin/http.rs")",
+            {"crates.io app 0.1.19"}},
+           {R"("name":"App","version":"0.1.19","purl":"pkg:cargo/app@0.1.19#lib.rs")",
+            {"crates.io app 0.1.19"}}}) {
+    EXPECT_EQ(parse(members), lines) << members;
+  }
+  // What is said elsewhere is of the package, and of no part.
+  EXPECT_EQ(parse(R"("name":"app","bom-ref":"pkg:npm/lodash@1.0.0",
+      "purl":"pkg:npm/app@1.0.0#node_modules/lodash")")
+                .size(),
+            2u);
+}
+
 // An alias of npm's may be the package that its directory is called after, and a package with a
 // scope that of its name without one.
 TEST(InventoryTest, ANameOfNpmMayBeOfAnotherPackage) {
   EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","components":[
       {"name":"lodash","version":"4.17.20","purl":"pkg:npm/%40types/lodash@4.17.20"},
+      {"name":"Lodash","version":"4.17.19","purl":"pkg:npm/%40types/lodash@4.17.19"},
+      {"name":"npm:lodash","version":"4.17.18","purl":"pkg:npm/%40types/lodash@4.17.18"},
       {"name":"core","purl":"pkg:npm/%40angular/core@1.0.0"},
       {"name":"ms","group":"@x","purl":"pkg:npm/%40x/ms@1.0.0"},
       {"name":"@y/ms","purl":"pkg:npm/%40y/ms@1.0.0"}]})"),
             (Lines{"npm @types/lodash 4.17.20", "npm lodash 4.17.20 (possible)",
+                   "npm @types/lodash 4.17.19", "npm Lodash 4.17.19 (possible)",
+                   "npm @types/lodash 4.17.18", "npm lodash 4.17.18 (possible)",
                    "npm @angular/core 1.0.0", "npm core 1.0.0 (possible)", "npm @x/ms 1.0.0",
                    "npm @y/ms 1.0.0"}));
   EXPECT_EQ(Parse("bom", R"({"bomFormat":"CycloneDX","metadata":{"tools":[{"vendor":"npm",
@@ -1462,6 +1629,9 @@ TEST(InventoryTest, WhatABillRefersToIsInIt) {
         R"("dependencies":[{"ref":"top","dependsOn":["pkg:npm/ms@2.1.3"]}])",
         R"("dependencies":[{"ref":"t","dependsOn":["t2"]}])",
         R"("vulnerabilities":[{"affects":[{"ref":"m"},{"ref":"urn:cdx:1/1#x"}]}])",
+        R"("formulation":[{"workflows":[{"resourceReferences":[{"ref":"pkg:npm/ms@2.1.3"},
+            {"ref":"task"}],"trigger":{"target":{"ref":"x"}}}]}])",
+        R"("declarations":{"claims":[{"target":"pkg:npm/ms@2.1.3"},{"target":"x"}]})",
         R"("compositions":[{"aggregate":"complete","assemblies":["m"]}])"}) {
     EXPECT_EQ(parse(members), whole) << members;
   }
@@ -1475,6 +1645,12 @@ TEST(InventoryTest, WhatABillRefersToIsInIt) {
            {R"("dependencies":[{"ref":"m","dependsOn":["t"]}])", "t"},
            {R"("vulnerabilities":[{"affects":[{"ref":"x"}]}])", "x"},
            {R"("annotations":[{"subjects":["pkg:npm/x@1","other"]}])", "pkg:npm/x@1"},
+           {R"("formulation":[{"workflows":[{"resourceReferences":[{"ref":"pkg:npm/x@1"}]}]}])",
+            "pkg:npm/x@1"},
+           {R"("formulation":[{"workflows":[{"tasks":[{"inputs":[{"resource":
+               {"ref":"pkg:npm/x@1"}}]}]}]}])",
+            "pkg:npm/x@1"},
+           {R"("declarations":{"claims":[{"target":"pkg:npm/x@1"}]})", "pkg:npm/x@1"},
            {R"("compositions":[{"aggregate":"complete","dependencies":["x"]}])", "x"}}) {
     EXPECT_EQ(parse(members), (Lines{"npm ms 2.1.3", absl::StrCat("! ", missing, why), "own 1"}))
         << members;
@@ -1559,7 +1735,11 @@ TEST(InventoryTest, AFileMayBeAPackage) {
         R"({"type":"file","name":"app/package-lock.json"})", R"({"type":"file","name":"x.tar.gz"})",
         R"({"type":"file","name":"x-data.zip"})",
         R"({"type":"file","name":"METADATA","bom-ref":"pkg:pypi/p@1#METADATA"})",
-        R"({"type":"operating-system","name":"debian","version":"12"})",
+        R"({"type":"operating-system","name":"debian","version":"12",
+            "cpe":"cpe:2.3:o:debian:debian_linux:12:*:*:*:*:*:*:*","swid":{"name":"debian"}})",
+        R"({"type":"operating-system","name":"Red Hat Enterprise Linux","version":"9"})",
+        R"({"type":"data","name":"prices"})", R"({"type":"file","name":"x_1.zip"})",
+        R"({"type":"file","name":"x.tar"})",
         R"({"type":"library","name":"q","purl":"pkg:pypi/q@1","components":[
             {"type":"file","name":"q/x-1.0.whl"}]})"}) {
     EXPECT_THAT(parse(component), ::testing::Each(::testing::Not(::testing::StartsWith("!"))))
@@ -1569,6 +1749,20 @@ TEST(InventoryTest, AFileMayBeAPackage) {
            {R"({"type":"file","name":"lodash-4.17.20.tgz"})", "lodash-4.17.20.tgz"},
            {R"({"type":"file","name":"a/Django-3.1.8.tar.gz"})", "a/Django-3.1.8.tar.gz"},
            {R"({"type":"data","name":"x-v1.ZIP"})", "x-v1.ZIP"},
+           {R"({"type":"file","name":"lodash-4.17.20.tar"})", "lodash-4.17.20.tar"},
+           {R"({"type":"file","name":"lodash-4.17.20.tar.zst"})", "lodash-4.17.20.tar.zst"},
+           {R"({"type":"file","name":"lodash_4.17.20.tar.gz"})", "lodash_4.17.20.tar.gz"},
+           {R"({"type":"file","name":"x","cpe":"cpe:2.3:a:lodash:lodash:4.17.20:*:*:*:*:*:*:*"})",
+            "x"},
+           {R"({"type":"file","name":"x","swid":{"name":"lodash","version":"4.17.20"}})", "x"},
+           {R"({"type":"file","name":"x","evidence":{"identity":[{"field":"name",
+               "concludedValue":"lodash"},{"field":"version","concludedValue":"4.17.20"}]}})",
+            "x"},
+           {R"({"type":"data","name":"lodash","version":"4.17.20"})", "lodash"},
+           {R"({"type":"operating-system","name":"lodash","version":"4.17.20"})", "lodash"},
+           {R"({"type":"operating-system","name":"linux","version":"6.1"})", "linux"},
+           {R"({"type":"operating-system","name":"debian","cpe":"cpe:/a:lodash:lodash:4.17.20"})",
+            "debian"},
            {R"({"type":"file","name":"log4j.jar"})", "log4j.jar"},
            {R"({"type":"file","name":"lodash","version":"4.17.20"})", "lodash"},
            {R"({"type":"file","name":"x","bom-ref":"pkg:npm/lodash@4.17.20"})", "x"},
@@ -1586,6 +1780,21 @@ TEST(InventoryTest, AFileMayBeAPackage) {
         "./lodash-4.17.20.tgz"},{"SPDXID":"g","fileName":"./x"}]})"));
   };
   const std::string why = "! ./lodash-4.17.20.tgz: is an archive, and of no package in the bill";
+  // An image is not looked up, and neither is what lies in it.
+  for (const char* url : {"pkg:oci/app@sha256:ab", "pkg:golang/app@v1.0.0"}) {
+    EXPECT_EQ(Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"component":{"name":
+        "app","purl":")",
+                                        url, R"(","components":[{"type":"file","name":
+        "lodash-4.17.20.tgz"}]}},"components":[{"purl":"pkg:npm/ms@2.1.3"}]})")),
+              (Lines{"npm ms 2.1.3", "! lodash-4.17.20.tgz: has no package URL", "own 1"}));
+  }
+  EXPECT_THAT(Parse("x.spdx.json", R"({"spdxVersion":"SPDX-2.3","documentDescribes":["i"],
+      "packages":[{"SPDXID":"i","name":"app","externalRefs":[{"referenceType":"purl",
+      "referenceLocator":"pkg:oci/app@sha256:ab"}]},{"SPDXID":"a","name":"a","externalRefs":
+      [{"referenceType":"purl","referenceLocator":"pkg:npm/a@1.0.0"}]}],"files":[{"SPDXID":"f",
+      "fileName":"./lodash-4.17.20.tgz"}],"relationships":[{"spdxElementId":"i",
+      "relationshipType":"CONTAINS","relatedSpdxElement":"f"}]})"),
+              ::testing::Contains(why));
   EXPECT_EQ(spdx("}]"), (Lines{"npm a 1.0.0", why}));
   EXPECT_EQ(spdx(R"(,"hasFiles":["f"]}])"), (Lines{"npm a 1.0.0"}));
   EXPECT_EQ(spdx(R"(}],"relationships":[{"spdxElementId":"a","relationshipType":"CONTAINS",
@@ -1636,6 +1845,9 @@ TEST(InventoryTest, TheFilesThatTrivyScannedAreNoPackages) {
   EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"debian","versionInfo":"12.5","primaryPackagePurpose":
       "OPERATING-SYSTEM"})"),
             Lines{"npm ms 2.1.3"});
+  EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"lodash","versionInfo":"4.17.20","primaryPackagePurpose":
+      "OPERATING-SYSTEM"})"),
+            (Lines{"npm ms 2.1.3", "! lodash: has no package URL"}));
   EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"x","versionInfo":"1","primaryPackagePurpose":
       "APPLICATION"})"),
             (Lines{"npm ms 2.1.3", "! x: has no package URL"}));
@@ -1749,6 +1961,7 @@ TEST(InventoryTest, SpdxInBothNotations) {
         Case{"ExternalRef: PACKAGE-MANAGER purl pkg:npm/a b\n", "x:3: is no reference"},
         Case{"FileName: f\nExternalRef: PACKAGE-MANAGER purl pkg:npm/a\n", "x:4: is of no package"},
         Case{"SPDXID: a\nSPDXID: b\n", "x:4: is there twice in one package"},
+        Case{"PackageFileName: a\nPackageFileName: b\n", "x:4: is there twice in one package"},
         Case{"FileChecksum: SHA1: x\n", "x:3: is of no package, or of no file"},
         Case{"FileName: f\nPackageVersion: 1\n", "x:4: is of no package, or of no file"},
         Case{"PackageVersion: 1", "x:3: ends within a line"},
@@ -1874,9 +2087,9 @@ TEST_F(DirectoryTest, AManifestWithoutALockFileIsSaid) {
   const std::string alone = "says what the project needs, and no lock file beside it says more";
   const std::string never = "says what the project needs, and is not read here";
   Write("requirements.txt", "b==1\n");
-  Write("package.json", "{}");
+  Write("package.json", R"({"workspaces":["x"]})");
   Write("Cargo.toml", "");
-  Write("go.mod", "module x\n");
+  Write("go.mod", "module x\nrequire h.org/a v1.0.0\n");
   Write("pom.xml", "<project/>");
   EXPECT_EQ(
       Read(),
@@ -1891,7 +2104,7 @@ TEST_F(DirectoryTest, AManifestWithoutALockFileIsSaid) {
   Write("member/Cargo.toml", "[package]\nname = 'mine'\n");
   Write("package-lock.json", R"({"packages":{"":{},"node_modules/a":{"version":"1.0.0"},
       "node_modules/mine":{"link":true,"resolved":"member"},"member":{}}})");
-  Write("member/package.json", "{}");
+  Write("member/package.json", R"({"workspaces":["x"]})");
   fs::create_directories(directory_ / "member/node_modules");
   Write("node_modules/a/package.json", "{}");
   EXPECT_EQ(Read(), (Lines{"crates.io c 1.0.0", "npm a 1.0.0", "PyPI b 1",
@@ -1995,15 +2208,21 @@ TEST_F(DirectoryTest, ALockFileIsThatOfItsTomlManifest) {
   Write("poetry.lock", "[[package]]\nname = 'a-b'\nversion = '1'\n[metadata]\n");
   for (const char* has :
        {"[tool.poetry.dependencies]\npython = '^3.9'\nA_B = '*'\n",
-        "[tool.poetry.dependencies]\nc = {version = '1', python = '<3'}\nd = [{version = '1'}]\n",
-        "[project]\ndependencies = [\"a.b[x]>=1\", \"c; python_version < '3'\"]\n"}) {
+        "[tool.poetry.dependencies]\nc = {version = '1', python = '<3'}\nd = [{version = '1', "
+        "platform = 'x'}]\n",
+        "[project]\ndependencies = [\"a.b[x]>=1\", \"c; python_version < '3'\"]\n",
+        "[project.optional-dependencies]\nx = ['a-b']\n",
+        "[dependency-groups]\ndev = ['a_b', {include-group = 'x'}]\nx = []\n"}) {
     Write("pyproject.toml", has);
     EXPECT_EQ(Read(), Lines{"PyPI a-b 1"}) << has;
   }
   for (const char* lacks :
        {"[tool.poetry.dependencies]\nc = '*'\n", "[tool.poetry.dev-dependencies]\nc = '*'\n",
         "[tool.poetry.group.test.dependencies]\nc = {version = '*', extras = ['x']}\n",
-        "[project]\ndependencies = ['c>=1']\n"}) {
+        "[project]\ndependencies = ['c>=1']\n",
+        "[tool.poetry.dependencies]\nc = [{version = '1'}]\n",
+        "[project.optional-dependencies]\nx = ['c==1']\n",
+        "[dependency-groups]\ndev = ['c>1', {include-group = 'x'}]\nx = []\n"}) {
     Write("pyproject.toml", lacks);
     EXPECT_EQ(Read(), (Lines{"PyPI a-b 1", poetry})) << lacks;
   }
@@ -2037,7 +2256,11 @@ TEST_F(DirectoryTest, AGoSumIsThatOfItsGoMod) {
            {"require h.org/a v1.0.0\n", with(all, {"Go stdlib "})},
            {"go 1.17\nrequire h.org/a v1.0.0\n", with(used, {"Go stdlib 1.17.0 (possible)"})},
            {"go 1.21rc2\nrequire (\n\t\"h.org/a\" v1.0.0\n\th.org/b v1.0.0 // indirect\n)\r\n",
-            with(used, {"Go stdlib 1.21.0-rc.2 (possible)"})},
+            with(used, {"Go h.org/b v1.0.0 (possible)", "Go stdlib 1.21.0-rc.2 (possible)"})},
+           {"go 1.21.0\nrequire (\nh.org/a v1.0.0\nh.org/d v1.0.0\n)\nreplace h.org/d => h.org/b "
+            "v1.0.0\n",
+            with(used,
+                 {"Go h.org/d ", "Go h.org/b v1.0.0 (possible)", "Go stdlib 1.21.0 (possible)"})},
            {"go 1.21.3\ntoolchain go1.24.2\nrequire h.org/a v1.0.0\nexclude h.org/a v0.9.0\n"
             "retract [v0.1.0, v0.2.0]\ntool h.org/a/cmd\n",
             with(used, {"Go stdlib 1.24.2 (possible)"})},
@@ -2099,7 +2322,7 @@ TEST_F(DirectoryTest, ALockFileIsOfItsManifestAlone) {
 // Nor does one that is empty say anything.
 TEST_F(DirectoryTest, AnEmptyLockFileIsNone) {
   Write("requirements.txt", "b==1\n");
-  Write("package.json", "{}");
+  Write("package.json", R"({"workspaces":["x"]})");
   Write("node_modules/lodash/package.json", "{}");
   Write("Gemfile", "x");
   Write("yarn.lock", "");
@@ -2119,16 +2342,16 @@ TEST_F(DirectoryTest, ALockFileAboveIsOfItsWorkspacesAlone) {
   Write("Cargo.lock",
         "[[package]]\nname = 'http'\nversion = '1.0.0'\nsource = 'registry+x'\n"
         "[[package]]\nname = 'part'\nversion = '1.0.0'\n");
-  Write("libs/w/package.json", "{}");
+  Write("libs/w/package.json", R"({"workspaces":["x"]})");
   Write("libs/w/node_modules/x/package.json", "{}");
   Write("part/Cargo.toml", "[package]\nname = 'part'\n");
   const Lines found = {"crates.io http 1.0.0", "npm husky 1.0.0", "PyPI a 1"};
   EXPECT_EQ(Read(), found);
   EXPECT_EQ(Read(Depth::kAll), found);
-  Write("svc/package.json", "{}");
+  Write("svc/package.json", R"({"workspaces":["x"]})");
   Write("svc/node_modules/lodash/package.json", "{}");
-  Write("libs/w/other/package.json", "{}");
-  Write("py/pyproject.toml", "[project]\n");
+  Write("libs/w/other/package.json", R"({"workspaces":["x"]})");
+  Write("py/pyproject.toml", "[project]\ndependencies = ['x']\n");
   Write("tool/Cargo.toml", "[package]\nname = 'tool'\n");
   Write("copy/Cargo.toml", "[package]\nname = 'http'\n");
   Write("apart/Cargo.toml", "workspace = {}\n[package]\nname = 'part'\n");
@@ -2224,7 +2447,19 @@ TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
       {"cyclonedx.out", "x"},
       {"npm.txt", R"({"dependencies":{"a":{"version":"1.0.0","resolved":"https://x"}}})"},
       {"deps.versions.toml", "x"},
-      {"hash.list", "a==1 --hash=sha256:00\n"}};
+      {"hash.list", "a==1 --hash=sha256:00\n"},
+      {"below.txt", "django<3.2\n"},
+      {"above.txt", "django [argon2] > 3\n"},
+      {"repository.txt", "git+https://h.org/django#egg=django\n"},
+      {"ours.txt", "-e git+ssh://git@h.org/django@3.1.8\n"},
+      {"packed.txt", "https://h.org/x.zip?a#egg=django\n"},
+      {"deps.yaml", "- django==3.1.8\n"},
+      {"list.yaml", "x:\n  - \"django ~= 3.1\"\n"},
+      {"freeze.out", "Django @ file:///w/Django-3.1.8\n"},
+      {"meta.yaml", "package:\n  name: x\nrequirements:\n  run:\n    - django 3.1.8\n"},
+      {"recipe.yaml", "requirements:\n  - django ==3.1.8\n"},
+      {"all.json", absl::StrCat("[1, ", long_list, cyclonedx, long_list, "]")},
+      {"long.txt", absl::StrCat(long_list, "\ndjango==3.1.8\n", long_list)}};
   for (const auto& [name, content] : unread) {
     Write(name, content);
     const Lines lines = Read();
@@ -2232,15 +2467,55 @@ TEST_F(DirectoryTest, AnInventoryIsFoundUnderANameThatSaysNothing) {
     EXPECT_TRUE(absl::StartsWith(lines[1], absl::StrCat("! ", name, ": "))) << lines[1];
     fs::remove(directory_ / name);
   }
-  for (const char* name : {"requirements", "dev-requirements.pip", "requirements.yml",
-                           "reqs/prod.txt", "requirements/prod", "package.json5", "package.yaml",
-                           "pixi.toml", "vendor/composer/installed.json", "usr/lib/opkg/status",
-                           "var/lib/pacman/local/desc", ".pnp.cjs", "YARN.LOCK", "app.pom",
-                           "lodash-4.17.20.tgz", "django-3.1.zip", "cache/v1.2.0.zip"}) {
+  for (const char* name : {"requirements",
+                           "dev-requirements.pip",
+                           "requirements.yml",
+                           "reqs/prod.txt",
+                           "requirements/prod",
+                           "package.json5",
+                           "package.yaml",
+                           "pixi.toml",
+                           "vendor/composer/installed.json",
+                           "usr/lib/opkg/status",
+                           "var/lib/pacman/local/desc",
+                           ".pnp.cjs",
+                           "YARN.LOCK",
+                           "app.pom",
+                           "lodash-4.17.20.tgz",
+                           "django-3.1.zip",
+                           "cache/v1.2.0.zip",
+                           "package-lock.json.gz",
+                           "poetry.lock.XZ",
+                           "requirements.txt.zst",
+                           "lodash-4.17.20.tar",
+                           "lodash.tgz",
+                           "lodash_4.17.20.tgz",
+                           "lodash_4.17.20.tar.zst",
+                           ".lodash-4.17.20.tgz",
+                           ".app.jar"}) {
     Write(name, "x");
     EXPECT_EQ(Read(Depth::kAll).size(), 2u) << name;
     fs::remove_all(directory_ / *fs::path(name).begin());
   }
+  // Some file systems make no difference between small and capital letters.
+  Write("Package.json", R"({"dependencies":{"lodash":"4.17.20"}})");
+  Write("Setup.py", "x");
+  EXPECT_EQ(Read().size(), 3u);
+}
+
+// A directory of metadata outside of an environment is that of a project.
+TEST_F(DirectoryTest, WhatAnEggInfoNeedsIsSaid) {
+  const std::string info = "Metadata-Version: 2.1\nName: x\nVersion: 1\n";
+  Write("x.egg-info/PKG-INFO", info);
+  Write("lib/python3.11/site-packages/y.egg-info/PKG-INFO", "Name: y\nVersion: 1\n");
+  Write("lib/python3.11/site-packages/y.egg-info/requires.txt", "django==3.1.8\n");
+  Write("x.egg-info/requires.txt", "\n[test]\n");
+  const Lines clean = {"PyPI x 1", "PyPI y 1"};
+  EXPECT_EQ(Read(), clean);
+  Write("x.egg-info/requires.txt", "\n[test]\ndjango==3.1.8\n");
+  EXPECT_EQ(Read(), (Lines{"PyPI x 1", "PyPI y 1",
+                           "! x.egg-info/requires.txt: says what the project needs, and is not "
+                           "read here"}));
 }
 
 TEST_F(DirectoryTest, WhatCannotBeLookedIntoIsSaid) {
@@ -2262,7 +2537,13 @@ TEST_F(DirectoryTest, OtherFilesSayNothing) {
   Write("tox.ini", "[flake8]\nmax-line-length = 99\n");
   Write("data.zip", "PK");
   Write("photo-2.png", "x");
-  Write("config.yml", "- a==1\n");
+  Write("config.yml", "- a=1\n- a == b\n- x: y\n");
+  Write("README.txt", "pip install git+https://h.org/x#egg=x\nask me@h.org\na->3\n<b> 1\n");
+  Write("tests/skip_bom.gitignore", "\xef\xbb\xbfignored\n");
+  Write("tests/utf8-bom.txt",
+        "\xef\xbb\xbf"
+        "words\n");
+  Write("logs.txt.gz", "x");
   Write("pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n");
   EXPECT_EQ(Read(), Lines{"PyPI b 1"});
 }
@@ -2292,6 +2573,9 @@ TEST_F(DirectoryTest, AnEnvironmentIsMoreThanItsMetadata) {
   EXPECT_EQ(Read(), clean);
   EXPECT_EQ(Read(Depth::kAll), clean);
   directory_ = whole;
+  // Python's default is to share them.
+  Write("pyvenv.cfg", "home = /usr/bin\n");
+  EXPECT_EQ(Read().size(), clean.size() + 1);
   Write("pyvenv.cfg", "Include-System-Site-Packages=TRUE\r\n");
   Write(site + "django/__init__.py", "");
   Write(site + "six.py", "");
@@ -2361,10 +2645,93 @@ TEST_F(DirectoryTest, CommonProjectsCanBeClean) {
   Write("pyproject.toml", "[tool.black]\nline-length = 99\n");
   Write("tsconfig.json", "{}");
   EXPECT_EQ(Read(), Lines{"PyPI b 1"});
+  for (const char* nothing :
+       {"[project]\nname = 'x'\nrequires-python = '>=3.9'\ndependencies = []\ndynamic = "
+        "['version']\ndescription = 'no dependencies'\n",
+        "[build-system]\nrequires = ['setuptools>=61', 'setuptools_scm[toml] >=6.2,<9']\n"
+        "build-backend = 'setuptools.build_meta'\n[tool.isort]\nprofile = 'black'\n"}) {
+    Write("pyproject.toml", nothing);
+    EXPECT_EQ(Read(), Lines{"PyPI b 1"}) << nothing;
+  }
+  for (const char* something :
+       {"[project]\ndependencies = ['django']\n", "[project]\ndynamic = ['dependencies']\n",
+        "[project.optional-dependencies]\nx = ['django']\n",
+        "[dependency-groups]\nx = ['django']\n", "[build-system]\nrequires = ['django']\n",
+        "[build-system]\nrequires = ['setuptools==40']\n",
+        "[build-system]\nrequires = ['wheel', 'setuptools @ file:///x']\n",
+        "[tool.tox]\nlegacy_tox_ini = '''\n[testenv]\ndeps = django==3.1.8'''\n",
+        "[tool.tox.env_run_base]\ndeps = ['django']\n", "[project]\n[tool.uv]\nx = ['depends']\n",
+        "[packages]\ndjango = '*'\n[project]\n", "project = 1\n", "[project\n"}) {
+    Write("pyproject.toml", something);
+    EXPECT_EQ(Read().size(), 2u) << something;
+  }
   Write("setup.cfg", "[options]\ninstall_requires = django\n");
-  Write("pyproject.toml", "[\"pr\\u006fject\"]\n");
+  Write("pyproject.toml", "[\"pr\\u006fject\"]\ndependencies = ['django']\n");
   Write("dev-requirements.in", "django\n");
   EXPECT_EQ(Read().size(), 4u);
+}
+
+// Of what needs no packages no package manager writes a lock file.
+TEST_F(DirectoryTest, AManifestThatNeedsNothingHasNoLockFile) {
+  Write("requirements.txt", "b==1\n");
+  for (const char* nothing : {"{}", R"({"type":"module"})",
+                              R"({"name":"app","dependencies":{},"bundleDependencies":[]})"}) {
+    Write("test/esm/package.json", nothing);
+    EXPECT_EQ(Read(), Lines{"PyPI b 1"}) << nothing;
+  }
+  for (const char* something :
+       {R"({"dependencies":{"a":"1"}})", R"({"devDependencies":{"a":"1"}})",
+        R"({"peerDependencies":{"a":"1"}})", R"({"bundledDependencies":["a"]})",
+        R"({"workspaces":["x"]})", R"({"dependencies":"a"})", R"({"d\u0065pendencies":{"a":"1"}})",
+        R"({"pnpm":{"overrides":{"a":"1"}}})", "[]", "{"}) {
+    Write("test/esm/package.json", something);
+    EXPECT_EQ(Read(Depth::kAll).size(), 2u) << something;
+  }
+  fs::remove_all(directory_ / "test");
+  Write("go.mod", "module h.org/x\n\ngo 1.21.0\n");
+  EXPECT_EQ(Read(), (Lines{"Go stdlib 1.21.0 (possible)", "PyPI b 1"}));
+  Write("go.mod", "module h.org/x\ngo 1.21.0\nrequire h.org/a v1.0.0\n");
+  EXPECT_EQ(Read().size(), 2u);
+  Write("go.mod", "module h.org/x\nrequire (\n");
+  EXPECT_EQ(Read().size(), 2u);
+}
+
+// A file that another one names is no gap where the same audit reads it.
+TEST_F(DirectoryTest, RequirementsMayNameEachOther) {
+  Write("requirements/base.txt", "a==1\n");
+  Write("requirements.txt", "--requirement=requirements/dev.txt  # all\n");
+  for (const char* known :
+       {"-r base.txt\n", "-rbase.txt\n", "--requirement ../requirements/base.txt"}) {
+    Write("requirements/dev.txt", known);
+    EXPECT_EQ(Read(Depth::kAll), Lines{"PyPI a 1"}) << known;
+  }
+  EXPECT_EQ(Read().size(), 2u) << "below, nothing was read";
+  Write("other/base.txt", "# nothing\n");
+  const std::string blanks(300, ' ');
+  for (const std::string& unknown :
+       {std::string("-r other.txt\n"), std::string("-r base.txt -r ../other/base.txt\n"),
+        "-r base.txt" + blanks + "-r ../other/base.txt\n", std::string("-r ../other/base.txt\n"),
+        std::string("-r \"base.txt\"\n"), std::string("-c base.txt\n"), std::string("-r\n")}) {
+    Write("requirements/dev.txt", unknown);
+    const Lines lines = Read(Depth::kAll);
+    ASSERT_EQ(lines.size(), 2u) << unknown;
+    EXPECT_TRUE(absl::StartsWith(lines[1], "! requirements/dev.txt: ")) << lines[1];
+  }
+}
+
+// What Go copies into a project is in the project's go.mod and go.sum.
+TEST_F(DirectoryTest, CopiesOfModulesAreThoseOfTheGoMod) {
+  Write("go.mod", "module h.org/x\ngo 1.21.0\nrequire h.org/a v1.0.0\n");
+  Write("go.sum", "h.org/a v1.0.0 h1:x=\nh.org/a v1.0.0/go.mod h1:x=\n");
+  Write("vendor/modules.txt", "# h.org/a v1.0.0\n## explicit\nh.org/a\n");
+  const Lines found = {"Go h.org/a v1.0.0", "Go stdlib 1.21.0 (possible)"};
+  EXPECT_EQ(Read(), found);
+  EXPECT_EQ(Read(Depth::kAll), found);
+  directory_ /= "vendor";
+  EXPECT_EQ(Read(), Lines{absl::StrCat("! modules.txt: ", kForeign)});
+  directory_ = directory_.parent_path();
+  fs::remove(directory_ / "go.sum");
+  EXPECT_EQ(Read(Depth::kAll).size(), 2u);
 }
 
 // The directory that was given may be the one by which a file is known.

@@ -22,6 +22,8 @@ class JsonView {
  public:
   bool exists() const { return missing_.empty() && !value_->is_null(); }
   bool is_array() const { return exists() && value_->is_array(); }
+  bool is_object() const { return exists() && value_->is_object(); }
+  bool is_text() const { return exists() && value_->is_string(); }
 
   // All return INVALID_ARGUMENT "SOURCE: WAY: .." for a value of another type. A value that is not
   // there has no members and no items, and is the empty text.

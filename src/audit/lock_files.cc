@@ -111,13 +111,11 @@ bool ConsumeArchiveEnd(absl::string_view* place) {
 // Whether a place is an archive, of which a package may have any name, and not a directory.
 bool IsArchive(absl::string_view place) { return ConsumeArchiveEnd(&place); }
 
-// What the name of an archive, or its address, says about the package that a lock file names.
-enum class Said { kSame, kOther, kNothing };
-
 constexpr absl::string_view kOfOther = "its archive's name is that of another package or version";
 constexpr absl::string_view kFromAddress = "it comes from an address";
 
-// Why an entry whose address says this is doubtful. Empty if it is not.
+}  // namespace
+
 absl::string_view DoubtOf(Said said) {
   return said == Said::kOther ? kOfOther : said == Said::kNothing ? kFromAddress : "";
 }
@@ -129,13 +127,15 @@ absl::Status AddWithDoubt(absl::string_view ecosystem, absl::string_view name,
                        doubt.empty() ? Certainty::kCertain : Certainty::kDoubtful, doubt);
 }
 
+namespace {
+
 // Whether both texts are one version. What is no version is the same as its own text alone.
 bool IsSameVersion(Order order, absl::string_view a, absl::string_view b) {
   return a == b || CompareTexts(order, a, b) == 0;
 }
 
-// The path of an address on the web, or of a file, in small letters and with no escapes. Empty for
-// anything else, which says nothing that is understood.
+}  // namespace
+
 std::string PathOfAddress(absl::string_view address) {
   const std::string lower = absl::AsciiStrToLower(address);
   absl::string_view rest = lower;
@@ -145,6 +145,8 @@ std::string PathOfAddress(absl::string_view address) {
   }
   return PercentDecoded(rest.substr(0, rest.find_first_of("?#"))).value_or("");
 }
+
+namespace {
 
 // What parts the name of a package from that of its archive at registries of npm.
 constexpr char kLoneHyphen[] = "/-/";
@@ -171,7 +173,9 @@ std::optional<std::pair<std::string, std::string>> NamedByAddress(absl::string_v
   return std::pair(owner, std::string(file));
 }
 
-// What an address says about a package of npm. Registries and their mirrors have archives at
+}  // namespace
+
+// Registries and their mirrors have archives at
 // WAY/NAME/-/FILE-VERSION.tgz, where NAME may have a scope; that is known by the lone hyphen.
 // Others have a way of their own, which counts where the archive is called after the package, as
 // npm pack calls it, or lies below NAME/VERSION. Of a repository, or of a file of any other name,
@@ -206,8 +210,6 @@ Said SaidOfNpm(absl::string_view address, absl::string_view name, absl::string_v
   return lone == std::string::npos ? Said::kNothing : Said::kSame;
 }
 
-// What the name of a file says about a package of Python that has these versions: of a wheel
-// (NAME-VERSION-..) or a source distribution (NAME-VERSION.tar.gz).
 Said SaidOfPython(absl::string_view file, absl::string_view name,
                   std::span<const absl::string_view> versions) {
   const auto is_name = [&](absl::string_view text) {
@@ -240,6 +242,8 @@ Said SaidOfPython(absl::string_view file, absl::string_view name,
   }
   return absl::StrContains(file, "-") ? Said::kOther : Said::kNothing;
 }
+
+namespace {
 
 // The same of a list of files, of which each may contradict.
 Said SaidOfFiles(const toml::node* files, absl::string_view name,
@@ -386,8 +390,9 @@ class NpmTree {
   std::map<absl::string_view, Names, std::less<>> names_;
 };
 
-// Marks what an entry of `packages` needs and the file does not name. What is optional may be
-// missing, as may be peers: not every version of npm installs these.
+// Marks what an entry of `packages` needs and the file does not name. What is optional for a
+// package may be missing; npm keeps what is optional for the project, whatever the system. Peers
+// may be missing, too: not every version of npm installs these.
 absl::Status SkipMissingOf(absl::string_view place, const JsonView& package, const Scopes& scopes,
                            Collector& collector) {
   SHOAL_ASSIGN_OR_RETURN(const JsonView optional_view, package.Get("optionalDependencies"));
@@ -402,7 +407,7 @@ absl::Status SkipMissingOf(absl::string_view place, const JsonView& package, con
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> needs, needs_view.Members());
     SHOAL_RETURN_IF_ERROR(SkipMissing(needs, exempt, scopes, place, collector));
   }
-  return absl::OkStatus();
+  return is_project ? SkipMissing(optional, {}, scopes, place, collector) : absl::OkStatus();
 }
 
 // Version 2 has each package twice: in `packages`, which npm reads since its version 7, and in
@@ -469,14 +474,7 @@ absl::Status SkipMissingOf(const LockedPackage& package, const PoetryVersions& v
   static constexpr absl::string_view kConditions[] = {"optional", "markers", "marker", "python",
                                                       "platform"};
   for (const auto& [key, need] : *node->as_table()) {
-    const toml::table* const table = need.as_table();
-    // Several, each for a part of what Python and the system may be.
-    if (need.is_array()) continue;
-    if (table != nullptr && std::ranges::any_of(kConditions, [&](absl::string_view condition) {
-          return table->contains(std::string_view(condition.data(), condition.size()));
-        })) {
-      continue;
-    }
+    if (IsConditional(need, kConditions)) continue;
     if (versions.contains(KeyOfPython(KeyOf(key)))) continue;
     SHOAL_RETURN_IF_ERROR(collector.Skip(KeyOf(key), NeededBy(package.name)));
   }
@@ -573,6 +571,17 @@ absl::Status SkipOtherChecksums(const toml::table& file, const CargoPackages& pa
     }
   }
   return absl::OkStatus();
+}
+
+// Marks what replaces a package and the file does not list.
+absl::Status SkipMissingReplacement(const LockedPackage& package, const CargoPackages& packages,
+                                    Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string replacement,
+                         TextOf(*package.table, "replace", collector));
+  if (replacement.empty() || packages.Have(replacement)) return absl::OkStatus();
+  return collector.Skip(replacement,
+                        absl::StrCat("replaces ", package.name.substr(0, kMaxNeedingBytes),
+                                     ", and is not in the file"));
 }
 
 }  // namespace
@@ -803,6 +812,7 @@ absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
     // What has no source lies in the project. So it must be sure that it has none.
     SHOAL_RETURN_IF_ERROR(SkipUnknownKeys(package, kKnown, collector));
     SHOAL_RETURN_IF_ERROR(SkipMissingOf(package, known, collector));
+    SHOAL_RETURN_IF_ERROR(SkipMissingReplacement(package, known, collector));
     if (sources[i].empty()) {
       collector.OwnPart(package.name);
       continue;

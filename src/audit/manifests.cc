@@ -14,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/audit/collector.h"
@@ -236,6 +237,13 @@ bool ListsAll(absl::string_view go) {
   return CompareTexts(Order::kSemver, go, "1.17.0-0").value_or(-1) >= 0;
 }
 
+// Any later Go than a go.mod asks for may build the project.
+absl::Status AddGoItself(const GoMod& mod, Collector& collector) {
+  return mod.go.empty() ? collector.Add("Go", "stdlib", "")
+                        : collector.Add("Go", "stdlib", mod.go, Certainty::kPossible,
+                                        "go.mod asks for this version of Go or a later one");
+}
+
 // Go's: that go.sum has all that go.mod needs, and which Go that is at least. A go.sum names also
 // what earlier versions of the project used: what a go.mod that lists all does not is possible at
 // most.
@@ -247,12 +255,13 @@ absl::Status CompareGo(const fs::path& lock, absl::string_view content, size_t f
   SHOAL_RETURN_IF_ERROR(text.status());
   SHOAL_ASSIGN_OR_RETURN(const GoMod mod, ParseGoMod(*text, manifest.string()));
   // Of modules, and of their go.mod alone: those are not built.
-  std::set<Module> sums;
+  std::set<Module> sums, hashed;
   for (const absl::string_view line : absl::StrSplit(content, '\n')) {
     const std::vector<std::string> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
     if (words.size() < 2) continue;
     sums.emplace(words[0], absl::StripSuffix(words[1], "/go.mod"));
+    if (!absl::EndsWith(words[1], "/go.mod")) hashed.emplace(words[0], words[1]);
   }
   std::set<Module> used;
   for (const Module& required : mod.required) {
@@ -269,6 +278,10 @@ absl::Status CompareGo(const fs::path& lock, absl::string_view content, size_t f
           collector.Skip(absl::StrCat(built.first, " ", built.second),
                          absl::StrCat("is needed by ", manifest.string(),
                                       ", and go.sum does not name it: go mod tidy makes it anew")));
+    } else if (!built.second.empty() && !hashed.contains(built)) {
+      SHOAL_RETURN_IF_ERROR(
+          collector.Add("Go", built.first, built.second, Certainty::kPossible,
+                        "go.mod needs it, and go.sum has the hash of its go.mod alone"));
     }
   }
   if (ListsAll(mod.go)) {
@@ -282,10 +295,7 @@ absl::Status CompareGo(const fs::path& lock, absl::string_view content, size_t f
       item.doubt = "go.sum names it, and go.mod, which lists all that is built, does not";
     }
   }
-  // Any later Go may build the project.
-  return mod.go.empty() ? collector.Add("Go", "stdlib", "")
-                        : collector.Add("Go", "stdlib", mod.go, Certainty::kPossible,
-                                        "go.mod asks for this version of Go or a later one");
+  return AddGoItself(mod, collector);
 }
 
 // Marks names that a manifest in TOML needs and its lock file lacks.
@@ -373,15 +383,23 @@ absl::Status CompareCargo(const fs::path& lock, absl::string_view content, Colle
 // Poetry's: that the lock file has all that pyproject.toml needs under all circumstances.
 absl::Status ComparePoetryNeeds(const toml::table* needs, LockedNames& locked) {
   if (needs == nullptr) return absl::OkStatus();
+  static constexpr absl::string_view kConditions[] = {"python", "platform", "markers"};
   for (const auto& [key, need] : *needs) {
-    // Without a condition it is a text, or a table with none of these.
-    const toml::table* const table = need.as_table();
-    const bool is_conditional =
-        need.is_array() ||
-        (table != nullptr &&
-         (table->contains("python") || table->contains("platform") || table->contains("markers")));
-    if (is_conditional || absl::EqualsIgnoreCase(KeyOf(key), "python")) continue;
+    if (IsConditional(need, kConditions) || absl::EqualsIgnoreCase(KeyOf(key), "python")) continue;
     SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(KeyOf(key)));
+  }
+  return absl::OkStatus();
+}
+
+// The same of requirements, "NAME[EXTRA]>=1", with a condition behind a semicolon.
+absl::Status CompareRequirements(const toml::array* requirements, LockedNames& locked) {
+  for (size_t i = 0; requirements != nullptr && i < requirements->size(); ++i) {
+    const std::string requirement = (*requirements)[i].value_or(std::string());
+    const absl::string_view name = absl::StripAsciiWhitespace(absl::string_view(requirement));
+    const size_t end = name.find_first_of(" \t[(<>=!~@;,");
+    // A table is another group, which is compared itself.
+    if (name.empty() || absl::StrContains(name, ";")) continue;
+    SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(name.substr(0, end)));
   }
   return absl::OkStatus();
 }
@@ -408,19 +426,129 @@ absl::Status ComparePoetry(const fs::path& lock, absl::string_view content, Coll
       SHOAL_RETURN_IF_ERROR(ComparePoetryNeeds(view["dependencies"].as_table(), locked));
     }
   }
-  // Requirements, "NAME[EXTRA]>=1", with a condition behind a semicolon.
-  const toml::array* const requirements = manifest["project"]["dependencies"].as_array();
-  for (size_t i = 0; requirements != nullptr && i < requirements->size(); ++i) {
-    const std::string requirement = (*requirements)[i].value_or(std::string());
-    const absl::string_view name = absl::StripAsciiWhitespace(absl::string_view(requirement));
-    const size_t end = name.find_first_of(" \t[(<>=!~@;,");
-    if (absl::StrContains(name, ";")) continue;
-    SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(name.substr(0, end)));
+  // Poetry locks extras and groups, too, whether they are installed or not.
+  const auto project = manifest["project"];
+  SHOAL_RETURN_IF_ERROR(CompareRequirements(project["dependencies"].as_array(), locked));
+  for (const toml::table* const lists :
+       {project["optional-dependencies"].as_table(), manifest["dependency-groups"].as_table()}) {
+    if (lists == nullptr) continue;
+    for (const auto& [name, list] : *lists) {
+      SHOAL_RETURN_IF_ERROR(CompareRequirements(list.as_array(), locked));
+    }
   }
   return absl::OkStatus();
 }
 
+// Whether a text, a key or a value in it, is or has a word by which tools of Python ask for
+// packages.
+bool AsksForPackages(absl::string_view text) {
+  static constexpr absl::string_view kWords[] = {"depend", "require", "deps"};
+  const std::string lower = absl::AsciiStrToLower(text);
+  return std::ranges::any_of(
+      kWords, [&](absl::string_view word) { return absl::StrContains(lower, word); });
+}
+bool AsksForPackages(const toml::node& node) {
+  if (node.is_string()) return AsksForPackages(node.value_or(std::string()));
+  if (const toml::array* const list = node.as_array(); list != nullptr) {
+    for (const toml::node& each : *list) {
+      if (AsksForPackages(each)) return true;
+    }
+  }
+  if (const toml::table* const table = node.as_table(); table != nullptr) {
+    for (const auto& [key, value] : *table) {
+      if (AsksForPackages(KeyOf(key)) || AsksForPackages(value)) return true;
+    }
+  }
+  return false;
+}
+
+// Whether a requirement is one of the tools that build packages of Python, in any version or from
+// one on.
+bool IsBuildTool(absl::string_view requirement) {
+  static constexpr absl::string_view kTools[] = {
+      "setuptools",  "setuptools-scm", "wheel",   "hatchling",         "hatch-vcs",    "flit-core",
+      "poetry-core", "pdm-backend",    "maturin", "scikit-build-core", "meson-python", "uv-build"};
+  const size_t end = requirement.find_first_of(" \t[(<>=!~@;,");
+  const std::string name = absl::StrReplaceAll(absl::AsciiStrToLower(requirement.substr(0, end)),
+                                               {{"_", "-"}, {".", "-"}});
+  if (std::ranges::find(kTools, name) == std::end(kTools)) return false;
+  absl::string_view rest = end == absl::string_view::npos ? "" : requirement.substr(end);
+  if (absl::StartsWith(rest, "[")) rest.remove_prefix(std::min(rest.size(), rest.find(']') + 1));
+  rest = absl::StripAsciiWhitespace(rest);
+  return rest.empty() || (absl::StartsWith(rest, ">=") && !absl::StrContains(rest, "==") &&
+                          rest.find_first_of("@;~") == absl::string_view::npos);
+}
+
+bool PyprojectNeedsNothing(const toml::table& manifest) {
+  for (const auto& [key, part] : manifest) {
+    if (KeyOf(key) != "project" && KeyOf(key) != "build-system" && KeyOf(key) != "tool")
+      return false;
+  }
+  if (const auto tool = manifest["tool"]; tool && AsksForPackages(*tool.node())) return false;
+  const toml::array* const build = manifest["build-system"]["requires"].as_array();
+  for (size_t i = 0; build != nullptr && i < build->size(); ++i) {
+    if (!IsBuildTool((*build)[i].value_or(std::string()))) return false;
+  }
+  const auto project = manifest["project"];
+  if (!project) return true;
+  if (!project.is_table()) return false;
+  for (const auto& [key, value] : *project.as_table()) {
+    const bool is_empty = (value.is_array() && value.as_array()->empty()) ||
+                          (value.is_table() && value.as_table()->empty());
+    if (KeyOf(key) == "requires-python" || is_empty) continue;
+    // What a tool adds when it builds the project.
+    const bool asks =
+        KeyOf(key) == "dynamic" ? AsksForPackages(value) : AsksForPackages(KeyOf(key));
+    if (asks) return false;
+  }
+  return true;
+}
+
+bool PackageJsonNeedsNothing(const JsonView& manifest) {
+  static constexpr absl::string_view kOthers[] = {
+      "workspaces", "overrides", "resolutions", "catalog", "catalogs", "pnpm", "jspm"};
+  const absl::StatusOr<std::vector<JsonView::Member>> members = manifest.Members();
+  return members.ok() && std::ranges::all_of(*members, [&](const JsonView::Member& member) {
+           const std::string name = absl::AsciiStrToLower(member.name);
+           if (!absl::StrContains(name, "depend") &&
+               std::ranges::find(kOthers, name) == std::end(kOthers)) {
+             return true;
+           }
+           const auto inner = member.value.Members();
+           const auto items = member.value.Items();
+           return (inner.ok() && inner->empty()) || (items.ok() && items->empty());
+         });
+}
+
 }  // namespace
+
+bool NeedsNothing(const std::string& path) {
+  const std::string name = absl::AsciiStrToLower(BaseName(path));
+  if (name != "package.json" && name != "go.mod" && name != "pyproject.toml") return false;
+  const absl::StatusOr<std::string> content = ReadBeside(path);
+  if (!content.ok()) return false;
+  if (name == "package.json") {
+    const absl::StatusOr<JsonText> text = JsonText::Parse(*content, path);
+    return text.ok() && PackageJsonNeedsNothing(text->root());
+  }
+  if (name == "go.mod") {
+    const absl::StatusOr<GoMod> mod = ParseGoMod(*content, path);
+    return mod.ok() && mod->required.empty();
+  }
+  Inventory ignored;
+  const Distribution distribution;
+  const Collector collector(path, distribution, ignored);
+  const absl::StatusOr<toml::table> manifest = ParseToml(*content, collector);
+  return manifest.ok() && PyprojectNeedsNothing(*manifest);
+}
+
+absl::Status ReadGoMod(const std::string& path, const Distribution& distribution,
+                       Inventory& inventory) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string content, ReadBeside(path));
+  SHOAL_ASSIGN_OR_RETURN(const GoMod mod, ParseGoMod(content, path));
+  Collector collector(path, distribution, inventory);
+  return AddGoItself(mod, collector);
+}
 
 absl::Status CompareWithManifests(const std::string& lock, const Distribution& distribution,
                                   size_t first, Inventory& inventory) {

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uintmax_t kEndBytes = 1 << 16;
-constexpr uintmax_t kWholeBytes = 1 << 26;
+constexpr uintmax_t kWholeBytes = 1 << 20, kWholeJsonBytes = 1 << 26;
 
 std::string ReadPart(std::ifstream& file, uintmax_t at, uintmax_t bytes) {
   std::string part(bytes, '\0');
@@ -74,9 +74,11 @@ std::optional<std::string> Peek(const std::string& path) {
   if (begin.size() < std::min(size, kEndBytes)) return std::nullopt;
   std::string text = Letters(begin);
   if (size <= kEndBytes) return text;
-  const bool is_object = absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
-  if (is_object && size > kWholeBytes) return std::nullopt;
-  const uintmax_t more = is_object ? size - kEndBytes : std::min(size - kEndBytes, kEndBytes);
+  const absl::string_view first = absl::StripLeadingAsciiWhitespace(text);
+  const bool is_json = absl::StartsWith(first, "{") || absl::StartsWith(first, "[");
+  if (is_json && size > kWholeJsonBytes) return std::nullopt;
+  const bool is_whole = is_json || size <= kWholeBytes;
+  const uintmax_t more = is_whole ? size - kEndBytes : std::min(size - kEndBytes, kEndBytes);
   std::string end = ReadPart(file, size - more, more);
   std::erase(end, '\0');
   return text + end;

@@ -13,10 +13,10 @@ namespace shoal::audit {
 // name. Such files quote records and package lists, and are none.
 bool IsCodeOrMedia(absl::string_view name);
 
-// What a regular file of another kind begins and ends with; of an object in JSON, whose marks may
-// stand anywhere, all of it. Bytes of zero and what says the encoding are left out, so that UTF-16
-// reads as ASCII. Empty for what is no regular file. Nothing for one that cannot be read, or an
-// object of more than 64 MiB.
+// A regular file of another kind: all of it up to 1 MiB, or 64 MiB for an object or a list in JSON,
+// whose marks may stand anywhere; of any other what it begins and ends with. Bytes of zero and what
+// says the encoding are left out, so that UTF-16 reads as ASCII. Empty for what is no regular file.
+// Nothing for one that cannot be read, or JSON of more than 64 MiB.
 std::optional<std::string> Peek(const std::string& path);
 
 // Whether a text has a line that begins so, behind blanks.

@@ -64,6 +64,23 @@ std::string GoRelease(absl::string_view text) {
   return rest.empty() ? release : std::string(text);
 }
 
+absl::Status AddGoToolchain(absl::string_view module, absl::string_view version,
+                            Collector& collector) {
+  if (!absl::EqualsIgnoreCase(module, "golang.org/toolchain")) return absl::OkStatus();
+  // What is written otherwise says no version of Go.
+  std::string release;
+  if (absl::ConsumePrefix(&version, "v0.0.1-") && absl::StartsWith(version, "go")) {
+    const size_t dot = version.rfind('.');
+    const bool is_system =
+        dot != absl::string_view::npos && absl::StrContains(version.substr(dot), "-");
+    release = GoRelease(version.substr(0, is_system ? dot : absl::string_view::npos));
+  }
+  for (const char* part : {"stdlib", "toolchain"}) {
+    SHOAL_RETURN_IF_ERROR(collector.Add("Go", part, release));
+  }
+  return absl::OkStatus();
+}
+
 namespace {
 
 // The major version that the last part of a module's path names: 2 for "v2" and "yaml.v2". Nothing
@@ -120,6 +137,7 @@ absl::Status AddGo(const PackageUrl& url, absl::string_view full, bool is_module
     return collector.Add("Go", full == "std" ? "stdlib" : full, GoRelease(url.version));
   }
   if (!PackageKey("Go", full).ok()) return collector.Add("Go", full, url.version);  // says why
+  SHOAL_RETURN_IF_ERROR(AddGoToolchain(full, url.version, collector));
   // Every part of it may be where the module ends.
   constexpr size_t kMostOfPath = 4096;
   if (full.size() + url.subpath.size() > kMostOfPath) {
@@ -210,6 +228,91 @@ std::string FullName(const PackageUrl& url) {
   return url.space.empty() ? url.name : absl::StrCat(url.space, "/", url.name);
 }
 
+// What an address says about a crate: registries have it as NAME-VERSION.crate, and as
+// NAME/VERSION/download.
+Said SaidOfCrate(absl::string_view address, absl::string_view name, absl::string_view version) {
+  const std::string path = PathOfAddress(address);
+  absl::string_view way = path;
+  const bool is_download = absl::ConsumeSuffix(&way, "/download");
+  if (!is_download && !absl::ConsumeSuffix(&way, ".crate")) return Said::kNothing;
+  const size_t end = is_download ? way.rfind('/') : std::string::npos;
+  const std::string whole = end == std::string::npos
+                                ? std::string(BaseName(way))
+                                : absl::StrCat(BaseName(way.substr(0, end)), "-", BaseName(way));
+  // Names and versions may have hyphens.
+  const absl::string_view file = whole;
+  for (size_t at = file.find('-'); at != absl::string_view::npos; at = file.find('-', at + 1)) {
+    const auto one = PackageKey("crates.io", file.substr(0, at)),
+               other = PackageKey("crates.io", name);
+    if (one.ok() && other.ok() && *one == *other &&
+        CompareTexts(Order::kSemver, file.substr(at + 1), version) == 0) {
+      return Said::kSame;
+    }
+  }
+  return Said::kOther;
+}
+
+// The revision that the address of a repository names: behind an @, or as npm writes it behind a
+// number sign, where others have a directory. Empty if it names none.
+absl::string_view RevisionOf(absl::string_view address) {
+  constexpr size_t kLeastOfCommit = 7;
+  const size_t hash = address.find('#');
+  const absl::string_view repository = address.substr(0, hash);
+  // One before the host's end is of a user, and one that begins a name of an owner.
+  const size_t scheme = repository.find("://");
+  const size_t host = repository.find('/', scheme == absl::string_view::npos ? 0 : scheme + 3);
+  const size_t at = repository.rfind('@');
+  if (at != absl::string_view::npos && host < at && repository[at - 1] != '/') {
+    return repository.substr(at + 1);
+  }
+  if (hash == absl::string_view::npos) return "";
+  const absl::string_view fragment = address.substr(hash + 1);
+  const bool is_revision =
+      (fragment.size() >= kLeastOfCommit && std::ranges::all_of(fragment, absl::ascii_isxdigit)) ||
+      absl::StartsWith(fragment, "semver:") || Version::Parse(Order::kSemver, fragment).has_value();
+  return is_revision ? fragment : "";
+}
+
+// What the address or the name of an archive says about what a package URL names.
+Said SaidOfArchive(const PackageUrl& url, absl::string_view archive) {
+  const bool is_repository = absl::StartsWith(archive, "git+") ||
+                             absl::StartsWith(archive, "git:") || absl::StartsWith(archive, "git@");
+  if (is_repository) {
+    const absl::string_view order = url.type == "pypi" ? "PyPI" : "npm";
+    const std::optional<int> compared =
+        CompareTexts(*OrderOf(order), RevisionOf(archive), url.version);
+    const bool is_read = url.type == "npm" || url.type == "pypi" || url.type == "cargo";
+    return is_read && compared.value_or(0) != 0 ? Said::kOther : Said::kNothing;
+  }
+  if (url.type == "npm") return SaidOfNpm(archive, FullName(url), url.version);
+  if (url.type == "cargo") return SaidOfCrate(archive, url.name, url.version);
+  if (url.type != "pypi") return Said::kNothing;
+  const std::string with_epoch = absl::StrCat(url.epoch, "!", url.version);
+  const absl::string_view versions[] = {url.version, with_epoch};
+  return SaidOfPython(BaseName(PathOfAddress(archive)), url.name, versions);
+}
+
+// Why a package need not be the registry's, by where its package URL says that it comes from. Empty
+// if that says nothing of the kind.
+absl::string_view DoubtOfOrigin(const PackageUrl& url) {
+  if (!url.download.empty()) {
+    const Said said = SaidOfArchive(url, url.download);
+    // Crates of the project are at "file://.".
+    const bool is_own = url.type == "cargo" && absl::StartsWith(url.download, "file:");
+    if (said == Said::kOther || (said == Said::kNothing && !is_own)) return DoubtOf(said);
+  }
+  if (!url.file.empty() && SaidOfArchive(url, url.file) == Said::kOther) {
+    return DoubtOf(Said::kOther);
+  }
+  if (url.repository.empty()) return "";
+  // Tools write the repository of every package of npm, and of others where they come from it.
+  const absl::string_view revision = RevisionOf(url.repository);
+  const bool is_from_there =
+      url.type != "npm" ||
+      (!revision.empty() && CompareTexts(Order::kSemver, revision, url.version) != 0);
+  return is_from_there ? DoubtOf(Said::kNothing) : "";
+}
+
 absl::Status AddPackageUrl(absl::string_view text, const BillHints& hints, Collector& collector) {
   const std::optional<PackageUrl> url = ParsePackageUrl(text);
   if (!url.has_value()) return collector.Skip(text, "is no package URL");
@@ -225,8 +328,11 @@ absl::Status AddPackageUrl(absl::string_view text, const BillHints& hints, Colle
   if ((url->type == "pypi" || url->type == "cargo") && !url->space.empty()) {
     return collector.Skip(text, "has a namespace, which packages of its type have not");
   }
-  if (url->type == "pypi") return collector.Add("PyPI", url->name, version);
-  if (url->type == "cargo") return collector.Add("crates.io", url->name, version);
+  const auto add = [&](absl::string_view ecosystem, absl::string_view name) {
+    return AddWithDoubt(ecosystem, name, version, DoubtOfOrigin(*url), collector);
+  };
+  if (url->type == "pypi") return add("PyPI", url->name);
+  if (url->type == "cargo") return add("crates.io", url->name);
   if (url->type == "golang") return AddGo(*url, full, hints.names_modules, collector);
   if (url->type == "githubactions") return AddAction(*url, full, collector);
   if (url->type == "npm") {
@@ -234,7 +340,7 @@ absl::Status AddPackageUrl(absl::string_view text, const BillHints& hints, Colle
     if (!url->space.empty() && !is_scope) {
       return collector.Skip(text, "has a namespace that is no scope of npm");
     }
-    return collector.Add("npm", full, version);
+    return add("npm", full);
   }
   return collector.Skip(text, absl::StrCat("no reader knows packages of type ", url->type));
 }
@@ -253,7 +359,6 @@ bool IsName(absl::string_view ecosystem, absl::string_view name, absl::string_vi
 bool HasNameOf(const BillPackage& package, const PackageUrl& url, absl::string_view ecosystem) {
   const std::string full = FullName(url);
   if (package.name.empty()) return true;
-  if (!url.subpath.empty() && ecosystem != "Go") return true;  // it is a part of the package
   if (IsOfGoItself(full)) {
     return IsOfGoItself(package.name) || package.name == "go" || !url.subpath.empty();
   }
@@ -267,7 +372,9 @@ bool HasNameOf(const BillPackage& package, const PackageUrl& url, absl::string_v
       has_groups && !package.group.empty() &&
       !absl::StartsWithIgnoreCase(package.name, absl::StrCat(package.group, "/"));
   std::vector<std::string> fulls = {has_groups ? full : url.name};
-  if (!url.subpath.empty()) fulls.push_back(absl::StrCat(full, "/", url.subpath));
+  if (ecosystem == "Go" && !url.subpath.empty()) {
+    fulls.push_back(absl::StrCat(full, "/", url.subpath));
+  }
   for (std::string& name : names) {
     if (has_group) name = absl::StrCat(package.group, "/", name);
     if (ecosystem == "npm" && absl::StrContains(name, "/") && name[0] != '@') name.insert(0, "@");
@@ -321,7 +428,9 @@ bool Contradicts(const BillPackage& package, absl::string_view text) {
   if (ecosystem.empty()) return false;
   // `npm sbom` names the directories that packages lie in: the project's, and aliases.
   const bool is_directory = package.hints.tool == BillTool::kNpm;
-  return (!is_directory && HasOtherName(package, text)) ||
+  // A part of a package has any name.
+  const bool is_part = !url->subpath.empty() && ecosystem != "Go" && url->type != "deb";
+  return (!is_directory && !is_part && HasOtherName(package, text)) ||
          !HasVersionOf(package, *url, *OrderOf(ecosystem));
 }
 
@@ -329,6 +438,8 @@ bool Contradicts(const BillPackage& package, absl::string_view text) {
 bool IsSame(const BillPackage& other, absl::string_view text) {
   const std::optional<PackageUrl> url = ParsePackageUrl(text);
   if (!url.has_value()) return false;
+  // What is said to be a part is one of the package itself.
+  if (url->type != "golang") text = text.substr(0, text.find('#'));
   for (const std::string& of_other : other.urls) {
     const std::optional<PackageUrl> named = ParsePackageUrl(of_other);
     if (!named.has_value() || named->type != url->type) return false;
@@ -432,6 +543,14 @@ absl::Status SkipWhatContradicts(const BillPackage& package, bool is_own, Collec
   for (const std::string& cpe : package.cpes) {
     if (HasOtherCpe(package, cpe)) SHOAL_RETURN_IF_ERROR(collector.Skip(cpe, beside));
   }
+  for (const std::string& archive : package.archives) {
+    if (!is_own && !package.urls.empty() && is_of_none([&](absl::string_view text) {
+          const std::optional<PackageUrl> url = ParsePackageUrl(text);
+          return !url.has_value() || SaidOfArchive(*url, archive) != Said::kOther;
+        })) {
+      SHOAL_RETURN_IF_ERROR(collector.Skip(archive, beside));
+    }
+  }
   for (const BillPackage& other : package.also) {
     const bool is_whole = is_own && other.name.empty() && other.version.empty() &&
                           std::ranges::all_of(other.urls, IsOfWhole);
@@ -444,26 +563,85 @@ absl::Status SkipWhatContradicts(const BillPackage& package, bool is_own, Collec
   return absl::OkStatus();
 }
 
-// The name beside a package URL of npm, where that may be of another package: of a directory, or
-// without the scope.
-absl::Status AddOtherOfNpm(const BillPackage& package, Collector& collector) {
+// Whether a place in a package is one of its own code, and not of another package in it.
+bool IsOfOwnCode(absl::string_view subpath) {
+  static constexpr absl::string_view kOwn[] = {"src", "bin", "examples", "tests", "benches"};
+  static constexpr absl::string_view kOfOthers[] = {"node_modules", "site-packages", "third_party",
+                                                    "vendor"};
+  const std::vector<absl::string_view> parts = absl::StrSplit(subpath, '/');
+  return std::ranges::find(kOwn, parts[0]) != std::end(kOwn) &&
+         std::ranges::none_of(parts, [&](absl::string_view part) {
+           return std::ranges::find(kOfOthers, part) != std::end(kOfOthers);
+         });
+}
+
+// The name beside a package URL, where that may be of another package: of something that lies in
+// the one that is named; of npm also that of a directory, or without the scope.
+absl::Status AddOther(const BillPackage& package, Collector& collector) {
+  if (package.name.empty() || package.urls.empty()) return absl::OkStatus();
+  // "npm:lodash".
+  const std::pair<absl::string_view, absl::string_view> halves =
+      absl::StrSplit(package.name, absl::MaxSplits(':', 1));
+  const absl::string_view bare = halves.second.empty() ? halves.first : halves.second;
+  bool is_part = false;
   const auto is_other = [&](absl::string_view text) {
     const std::optional<PackageUrl> url = ParsePackageUrl(text);
-    if (!url.has_value() || url->type != "npm") return false;
-    const bool is_bare = !url->space.empty() && package.group.empty() && package.name == url->name;
+    if (!url.has_value() || (url->type != "npm" && url->type != "pypi" && url->type != "cargo")) {
+      return false;
+    }
+    if (!url->subpath.empty() && !IsOfOwnCode(url->subpath) && HasOtherName(package, text)) {
+      is_part = true;
+      return true;
+    }
+    if (url->type != "npm" || package.is_subject) return false;
+    const bool is_bare =
+        !url->space.empty() && package.group.empty() && absl::EqualsIgnoreCase(bare, url->name);
     return is_bare || (package.hints.tool == BillTool::kNpm && HasOtherName(package, text));
   };
-  if (package.is_subject || package.urls.empty() || !PackageKey("npm", package.name).ok() ||
-      !std::ranges::all_of(package.urls, is_other)) {
-    return absl::OkStatus();
-  }
-  const std::string version =
-      package.version.empty() ? ParsePackageUrl(package.urls[0])->version : package.version;
-  return collector.Add("npm", package.name, version, Certainty::kPossible,
+  if (!std::ranges::all_of(package.urls, is_other)) return absl::OkStatus();
+  const std::optional<PackageUrl> url = ParsePackageUrl(package.urls[0]);
+  const absl::string_view ecosystem = EcosystemOfType(url->type);
+  const bool has_scope = ecosystem == "npm" && !package.group.empty();
+  const std::string name = has_scope ? absl::StrCat(absl::StartsWith(package.group, "@") ? "" : "@",
+                                                    package.group, "/", bare)
+                                     : std::string(bare);
+  if (!PackageKey(ecosystem, name).ok()) return absl::OkStatus();
+  absl::string_view version = package.version;
+  if (version == "NONE" || version == "NOASSERTION") version = "";
+  // The package URL's is of what the part lies in.
+  if (version.empty() && !is_part) version = url->version;
+  return collector.Add(ecosystem, name, version, Certainty::kPossible,
                        absl::StrCat("it is the name beside ", package.urls[0]));
 }
 
 }  // namespace
+
+bool IsLookedUp(absl::string_view url) {
+  const std::optional<PackageUrl> parsed = ParsePackageUrl(url);
+  return parsed.has_value() && !EcosystemOfType(parsed->type).empty() && !IsOfWhole(url);
+}
+
+bool IsSystemName(absl::string_view name) {
+  // "linux" and "busybox" are packages of distributions.
+  static constexpr absl::string_view kSystems =
+      "almalinux alma alpaquita alpine altlinux amazon amzn android arch archarm azurelinux "
+      "bottlerocket cbl-mariner centos chainguard clear-linux-os cos debian devuan echo "
+      "elementary endeavouros euleros fedora flatcar freebsd gentoo guix ios kali linuxmint mac "
+      "macos mageia manjaro mariner microsoft minimos netbsd nixos ol openbsd openeuler "
+      "opensuse opensuse-leap opensuse-tumbleweed opensuse.leap opensuse.tumbleweed openwrt "
+      "oracle oraclelinux photon pop postmarketos raspbian red redhat rhcos rhel rocky "
+      "rockylinux slackware sle-micro sled slem sles suse talos ubuntu void windows wolfi";
+  // No package has a blank in its name: "debian gnu/linux 12".
+  const std::string lower = absl::AsciiStrToLower(name);
+  const std::vector<absl::string_view> systems = absl::StrSplit(kSystems, ' ');
+  return std::ranges::find(systems, lower.substr(0, lower.find(' '))) != systems.end();
+}
+
+bool HasCpeOfPackage(const std::vector<std::string>& cpes) {
+  return std::ranges::any_of(cpes, [](absl::string_view cpe) {
+    return !absl::StartsWith(cpe, "cpe:/o:") && !absl::StartsWith(cpe, "cpe:2.3:o:");
+  });
+}
 
 absl::Status AddPackages(const std::vector<BillPackage>& packages, Collector& collector) {
   const auto subjects = std::ranges::count_if(packages, &BillPackage::is_subject);
@@ -479,7 +657,7 @@ absl::Status AddPackages(const std::vector<BillPackage>& packages, Collector& co
         SHOAL_RETURN_IF_ERROR(AddPackageUrl(url, package.hints, collector));
       }
     }
-    SHOAL_RETURN_IF_ERROR(AddOtherOfNpm(package, collector));
+    SHOAL_RETURN_IF_ERROR(AddOther(package, collector));
     SHOAL_RETURN_IF_ERROR(SkipWhatContradicts(package, is_own, collector));
   }
   return absl::OkStatus();
@@ -511,20 +689,27 @@ bool IsPackageArchive(absl::string_view name) {
   static constexpr absl::string_view kPackages[] = {
       ".tgz", ".whl",   ".egg", ".jar", ".war",   ".ear", ".aar", ".nupkg",
       ".gem", ".crate", ".pex", ".pyz", ".conda", ".deb", ".rpm", ".apk"};
-  static constexpr absl::string_view kOthers[] = {".zip", ".tar.gz", ".tar.bz2", ".tar.xz"};
+  static constexpr absl::string_view kOthers[] = {".zip",    ".tar",  ".tar.gz", ".tar.bz2",
+                                                  ".tar.xz", ".tbz2", ".txz",    ".tar.zst"};
   for (const absl::string_view end : kPackages) {
     if (absl::EndsWithIgnoreCase(name, end)) return true;
   }
-  if (std::ranges::none_of(
-          kOthers, [&](absl::string_view e) { return absl::EndsWithIgnoreCase(name, e); })) {
-    return false;
-  }
-  const absl::string_view file = BaseName(name);
-  for (size_t at = file.find('-'); at != absl::string_view::npos; at = file.find('-', at + 1)) {
+  absl::string_view file = BaseName(name);
+  const auto* const end = std::ranges::find_if(
+      kOthers, [&](absl::string_view e) { return absl::EndsWithIgnoreCase(file, e); });
+  if (end == std::end(kOthers)) return false;
+  file.remove_suffix(end->size());
+  const auto is_digit = [](absl::string_view text, size_t at) {
+    return at < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[at]));
+  };
+  const size_t dot = file.rfind('.');
+  const auto has_dot = [&](size_t at) { return dot != absl::string_view::npos && dot > at; };
+  for (size_t at = file.find_first_of("-_"); at != absl::string_view::npos;
+       at = file.find_first_of("-_", at + 1)) {
     absl::string_view version = file.substr(at + 1);
     absl::ConsumePrefix(&version, "v");
-    if (!version.empty() && absl::ascii_isdigit(static_cast<unsigned char>(version[0])))
-      return true;
+    // Behind an underscore a number alone is more often one of something else.
+    if (is_digit(version, 0) && (file[at] == '-' || has_dot(at))) return true;
   }
   return false;
 }
@@ -638,6 +823,9 @@ std::optional<PackageUrl> ParsePackageUrl(absl::string_view text) {
     if (name == "distro") url.distro = *value;
     if (name == "upstream") url.upstream = *value;
     if (name == "type") url.kind = *value;
+    if (name == "download_url") url.download = *value;
+    if (name == "vcs_url") url.repository = *value;
+    if (name == "file_name") url.file = *value;
     if (name != "epoch" || value->empty()) continue;
     if (!std::ranges::all_of(*value, absl::ascii_isdigit)) return std::nullopt;
     if (value->find_first_not_of('0') != std::string::npos) url.epoch = *value;

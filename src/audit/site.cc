@@ -131,16 +131,18 @@ std::vector<Unread> Site::NotRead() const {
 bool SharesTheSystems(const std::string& pyvenv_cfg) {
   const auto lines = LinesOf(pyvenv_cfg);
   if (!lines.has_value()) return true;
+  bool says_no = false;
   for (const std::string& line : *lines) {
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(line, absl::MaxSplits('=', 1));
     if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(field.first),
                                "include-system-site-packages")) {
-      // Python takes what is not "true" for no.
+      // Python takes what is not "true" for no, and a file that does not say for yes.
       if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(field.second), "true")) return true;
+      says_no = true;
     }
   }
-  return false;
+  return !says_no;
 }
 
 }  // namespace shoal::audit

@@ -32,8 +32,8 @@ class Site {
   std::vector<std::string> modules_, paths_;
 };
 
-// Whether pyvenv.cfg makes a virtual environment use the system's packages, too, or may: it cannot
-// be read.
+// Whether pyvenv.cfg makes a virtual environment use the system's packages, too, or may: it does
+// not say no, or cannot be read.
 bool SharesTheSystems(const std::string& pyvenv_cfg);
 
 }  // namespace shoal::audit

@@ -220,7 +220,8 @@ absl::Status SpdxDocument::Add(Collector& collector) && {
                           one.version.empty() && owners.contains(id);
     ReadSourceInfo(source_info, one.hints);
     const bool is_none = one.urls.empty() && !one.is_subject && !IsPackageArchive(one.name) &&
-                         (is_system || is_place);
+                         ((is_system && IsSystemName(one.name) && !HasCpeOfPackage(one.cpes)) ||
+                          (is_place && one.cpes.empty()));
     if (!is_none) all.push_back(std::move(one));
   }
   SHOAL_RETURN_IF_ERROR(AddPackages(all, collector));
@@ -232,7 +233,7 @@ absl::Status SpdxDocument::Add(Collector& collector) && {
 absl::Status SpdxDocument::SkipFiles(Collector& collector) const {
   std::set<std::string, std::less<>> looked_up, within;
   for (const Package& package : packages_) {
-    if (!package.package.urls.empty()) looked_up.insert(package.id);
+    if (std::ranges::any_of(package.package.urls, IsLookedUp)) looked_up.insert(package.id);
   }
   for (const auto& [package, file] : files_of_) {
     if (looked_up.contains(package)) within.insert(file);
@@ -272,7 +273,23 @@ bool IsCpeType(absl::string_view type) {
          absl::EndsWithIgnoreCase(type, "/cpe22Type");
 }
 
+// The package URL of what package managers have references of their own for: "npm lodash@4.17.20".
+// Empty for a reference of another type.
+std::string UrlOfReference(absl::string_view type, absl::string_view locator) {
+  static constexpr std::pair<absl::string_view, absl::string_view> kTypes[] = {
+      {"npm", "npm"}, {"maven-central", "maven"}, {"nuget", "nuget"}, {"bower", "bower"}};
+  for (const auto& [known, of_url] : kTypes) {
+    if (absl::EqualsIgnoreCase(BaseName(type), known)) {
+      return absl::StrCat("pkg:", of_url, "/", locator);
+    }
+  }
+  return "";
+}
+
 void KeepReference(absl::string_view type, absl::string_view locator, BillPackage& package) {
+  if (std::string url = UrlOfReference(type, locator); !url.empty()) {
+    package.urls.push_back(std::move(url));
+  }
   if (IsPurlType(type)) package.urls.emplace_back(locator);
   if (IsCpeType(type)) package.cpes.emplace_back(locator);
 }
@@ -314,6 +331,10 @@ absl::Status ReadPackage(const JsonView& item, SpdxDocument& document, Collector
   SHOAL_ASSIGN_OR_RETURN(package.purpose, TextOf(item, "primaryPackagePurpose"));
   SHOAL_ASSIGN_OR_RETURN(package.package.name, TextOf(item, "name"));
   SHOAL_ASSIGN_OR_RETURN(package.package.version, TextOf(item, "versionInfo"));
+  for (const char* name : {"downloadLocation", "packageFileName"}) {
+    SHOAL_ASSIGN_OR_RETURN(std::string archive, TextOf(item, name));
+    package.package.archives.push_back(std::move(archive));
+  }
   SHOAL_RETURN_IF_ERROR(SkipUnknown(item, kMembers, package.package.name, collector));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> references, ItemsOf(item, "externalRefs"));
   for (const JsonView& reference : references) {
@@ -495,7 +516,8 @@ absl::Status SpdxTagReader::CheckPlace(absl::string_view tag) {
     return Wrong("is of no package, or of no file");
   }
   if (in_package_ &&
-      (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation") &&
+      (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation" ||
+       tag == "PackageFileName") &&
       !once_.insert(std::string(tag)).second) {
     return Wrong("is there twice in one package");
   }
@@ -539,6 +561,8 @@ absl::Status SpdxTagReader::Take(absl::string_view tag, absl::string_view value)
       document_.packages().back().purpose = std::string(value);
     } else if (tag == "PackageVersion") {
       document_.packages().back().package.version = std::string(value);
+    } else if (tag == "PackageDownloadLocation" || tag == "PackageFileName") {
+      document_.packages().back().package.archives.emplace_back(value);
     } else if (tag == "PackageSourceInfo") {
       document_.packages().back().source_info = std::string(value);
     } else if (tag == "ExternalRef") {

@@ -106,4 +106,17 @@ absl::StatusOr<toml::table> ParseToml(absl::string_view content, const Collector
   return std::move(parsed).table();
 }
 
+bool IsConditional(const toml::node& need, std::span<const absl::string_view> conditions) {
+  if (const toml::array* const list = need.as_array(); list != nullptr) {
+    for (const toml::node& each : *list) {
+      if (!IsConditional(each, conditions)) return false;
+    }
+    return !list->empty();
+  }
+  const toml::table* const table = need.as_table();
+  return table != nullptr && std::ranges::any_of(conditions, [&](absl::string_view condition) {
+           return table->contains(std::string_view(condition.data(), condition.size()));
+         });
+}
+
 }  // namespace shoal::audit

@@ -2,6 +2,8 @@
 #ifndef SHOAL_SRC_AUDIT_TOML_H_
 #define SHOAL_SRC_AUDIT_TOML_H_
 
+#include <span>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "src/audit/collector.h"
@@ -15,6 +17,10 @@ absl::StatusOr<toml::table> ParseToml(absl::string_view content, const Collector
 inline absl::string_view KeyOf(const toml::key& key) {
   return {key.str().data(), key.str().size()};
 }
+
+// Whether a need of Poetry's has one of these conditions; of several, each for a part of what
+// Python and the system may be, whether each has one.
+bool IsConditional(const toml::node& need, std::span<const absl::string_view> conditions);
 
 }  // namespace shoal::audit
 

@@ -203,7 +203,7 @@ TEST_F(AuditCommandTest, ADirectoryIsReadToTheBottomOrNotClean) {
   EXPECT_TRUE(absl::StartsWith(whole.out, "vulnerable\tPyPI\tdjango\t3.1.8\t")) << whole.out;
   Write("project/api/requirements.txt", "flask==1.0\n");
   EXPECT_EQ(Run({"--recursive", project}).code, cli::kExitOk);
-  Write("project/go.mod", "module x\n");
+  Write("project/go.mod", "module x\nrequire h.org/a v1.0.0\n");
   EXPECT_EQ(Run({"--recursive", project}).code, cli::kExitIncomplete);
 }
 
