@@ -403,7 +403,7 @@ bool HasVersionOf(const BillPackage& package, const PackageUrl& url, Order order
 // The ecosystem of the package URLs of a type, by whose rules names and versions are compared.
 // Empty for a type that is not read.
 absl::string_view EcosystemOfType(absl::string_view type) {
-  static constexpr std::pair<absl::string_view, absl::string_view> kEcosystems[] = {
+  static constexpr std::pair<absl::string_view, const char*> kEcosystems[] = {
       {"pypi", "PyPI"}, {"npm", "npm"},      {"cargo", "crates.io"},
       {"golang", "Go"}, {"deb", "Debian:0"}, {"githubactions", kGitHubActions}};
   for (const auto& [known, ecosystem] : kEcosystems) {
