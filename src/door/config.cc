@@ -105,9 +105,7 @@ absl::Status FillLimits(DoorConfig& config) {
        {std::tuple("shares", config.mutable_shares(), 10u),
         std::tuple("group_shares", config.mutable_group_shares(), 50u)}) {
     net::FillShares(percent, *shares);
-    if (const absl::Status checked = net::CheckShares(field, *shares); !checked.ok()) {
-      return Bad(checked.message());
-    }
+    SHOAL_RETURN_IF_ERROR(net::CheckShares(field, *shares));
   }
   Rates& rates = *config.mutable_rates();
   rates.set_connection_requests(Or(rates.connection_requests(), 600));

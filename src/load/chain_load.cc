@@ -330,9 +330,7 @@ class ChainCrowd {
       all.push_back({device, answers.first(bytes)});
       answers = answers.subspan(bytes);
     }
-    SeededRandom random = devices_.Random("shoal crowd weights v1", unit.first);
-    const Tally tally = work_.checker.Check(all, random);
-    work_.recorder.AddChecked(tally, cpu.Seconds());
+    work_.Check(unit.first, all, cpu);
   }
 
   // Fetches the frontend's report for people and studies. A frontend without one fails no run.

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/secret.h"
 #include "src/base/status_macros.h"
@@ -38,7 +37,7 @@ class EngineCrowd {
     report_.engine = std::string(engine_.name());
     report_.parties = static_cast<uint32_t>(engine_.roles().size());
     if (engine_.keeps_state() || engine_.roles().size() != 1) return RunSessions(work_, engine_);
-    const client::EngineCall call = CallOver(work_.control);
+    const client::EngineCall call = work_.CallOver(work_.control);
     const Stopwatch stopwatch;
     SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse before,
                            client::FetchSetup(work_.deployment, engine_, call));
@@ -97,13 +96,6 @@ class EngineCrowd {
     Bytes answer;
     absl::Status status;
   };
-
-  client::EngineCall CallOver(client::Transport& transport) const {
-    return [&](const wire::Frame& request, uint64_t max_bulk_bytes) {
-      return client::WithRetries(work_.environment.sleep,
-                                 [&] { return transport.CallEngine(request, max_bulk_bytes); });
-    };
-  }
 
   // body(i) for all i below n; adds the wall time to `seconds`.
   static void Timed(double& seconds, size_t n, ThreadPool* threads,
@@ -186,8 +178,8 @@ class EngineCrowd {
 
   absl::Status Send(client::Transport& transport, Request& request) {
     const Stopwatch stopwatch;
-    SHOAL_ASSIGN_OR_RETURN(request.answer,
-                           client::FetchAnswer(engine_, request.message, CallOver(transport)));
+    SHOAL_ASSIGN_OR_RETURN(
+        request.answer, client::FetchAnswer(engine_, request.message, work_.CallOver(transport)));
     work_.recorder.AddLatency(stopwatch.Seconds(), request.piece.count);
     return absl::OkStatus();
   }
@@ -221,9 +213,7 @@ class EngineCrowd {
       all.push_back({device, records.subspan((devices_.First(device) - first) * record_bytes_,
                                              devices_.QueriesOf(device) * record_bytes_)});
     }
-    SeededRandom random = devices_.Random("shoal crowd weights v1", unit.first);
-    const Tally tally = work_.checker.Check(all, random);
-    work_.recorder.AddChecked(tally, cpu.Seconds());
+    work_.Check(unit.first, all, cpu);
   }
 
   const Work& work_;

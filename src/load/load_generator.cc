@@ -101,7 +101,6 @@ Connected ConnectMachines(const CrowdOptions& options, const client::Deployment&
 absl::Status ConnectServers(const CrowdOptions& options, const client::Deployment& deployment,
                             const client::TransportFactory& connect,
                             const client::Environment& environment, Connected& connected) {
-  connected.servers.clear();
   for (const uint32_t party : options.parties) {
     SHOAL_ASSIGN_OR_RETURN(const client::TransportFactory factory,
                            FactoryTo(party, deployment, connect, environment));
@@ -160,9 +159,10 @@ absl::StatusOr<CrowdReport> RunLoad(const CrowdOptions& options, const roster::P
       static_cast<uint32_t>(round::FetchedBytes(deployment.manifest().answer_bytes()));
   report.compared = expected != nullptr;
 
-  connected.servers = {{control.get(), connected.connections[0].get()}};
   if (options.engine != nullptr && options.engine->roles().size() == 2) {
     SHOAL_RETURN_IF_ERROR(ConnectServers(options, deployment, connect, environment, connected));
+  } else {
+    connected.servers = {{control.get(), connected.connections[0].get()}};
   }
   const Work work = {options,
                      environment,

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -95,7 +94,7 @@ class SessionCrowd {
         SHOAL_ASSIGN_OR_RETURN(
             const Bytes answer,
             client::FetchAnswer(engine_, request,
-                                CallOver(*work_.servers[ServerOf(request)].control)));
+                                work_.CallOver(*work_.servers[ServerOf(request)].control)));
         SHOAL_RETURN_IF_ERROR(session->TakePrepared(answer));
         const pir::Session::Progress progress = session->progress();
         work_.recorder.Progress("hint", progress.done, progress.total);
@@ -154,19 +153,12 @@ class SessionCrowd {
     for (const EngineServer& server : work_.servers) {
       SHOAL_ASSIGN_OR_RETURN(
           const wire::GetPirSetupResponse response,
-          client::FetchSetup(work_.deployment, engine_, CallOver(*server.control)));
+          client::FetchSetup(work_.deployment, engine_, work_.CallOver(*server.control)));
       setups_.push_back(response.setup().setup());
       reports.push_back(response.report());
     }
     return reports;
   }
-  client::EngineCall CallOver(client::Transport& transport) const {
-    return [&](const wire::Frame& request, uint64_t max_bulk_bytes) {
-      return client::WithRetries(work_.environment.sleep,
-                                 [&] { return transport.CallEngine(request, max_bulk_bytes); });
-    };
-  }
-
   absl::StatusOr<std::unique_ptr<pir::Session>> Open(StateStore& store) const {
     return engine_.OpenSession(setups_, {.store = &store});
   }
@@ -189,10 +181,8 @@ class SessionCrowd {
         continue;
       }
       const Stopwatch cpu(Stopwatch::kThread);
-      SeededRandom random = devices_.Random("shoal crowd weights v1", device);
-      const AnswersOf answers{device, records};
-      const Tally tally = work_.checker.Check(std::vector<AnswersOf>{answers}, random);
-      work_.recorder.AddChecked(tally, cpu.Seconds());
+      const AnswersOf answers[] = {{device, records}};
+      work_.Check(device, answers, cpu);
     }
   }
 
@@ -233,8 +223,9 @@ class SessionCrowd {
       SHOAL_RETURN_IF_ERROR(
           client::ForPieces(requests.size(), 1, threads, [&](size_t i, size_t) -> absl::Status {
             SHOAL_ASSIGN_OR_RETURN(
-                answers[i], client::FetchAnswer(engine_, requests[i],
-                                                CallOver(*transports[ServerOf(requests[i])])));
+                answers[i],
+                client::FetchAnswer(engine_, requests[i],
+                                    work_.CallOver(*transports[ServerOf(requests[i])])));
             return absl::OkStatus();
           }));
       work_.recorder.AddLatency(stopwatch.Seconds(), requests[0].count);

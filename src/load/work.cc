@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/base/check.h"
+#include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 
@@ -57,6 +58,19 @@ absl::Status Work::CheckNotAllLost() const {
   return devices.AllLost({0, devices.count()})
              ? Annotate(recorder.FirstError(), "no device got through")
              : absl::OkStatus();
+}
+
+client::EngineCall Work::CallOver(client::Transport& transport) const {
+  return [this, &transport](const wire::Frame& request, uint64_t max_bulk_bytes) {
+    return client::WithRetries(environment.sleep,
+                               [&] { return transport.CallEngine(request, max_bulk_bytes); });
+  };
+}
+
+void Work::Check(uint32_t first, std::span<const AnswersOf> answers, const Stopwatch& cpu) const {
+  SeededRandom random = devices.Random("shoal crowd weights v1", first);
+  const Tally tally = checker.Check(answers, random);
+  recorder.AddChecked(tally, cpu.Seconds());
 }
 
 }  // namespace shoal::load

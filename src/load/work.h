@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,11 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
+#include "src/base/stopwatch.h"
 #include "src/client/connections.h"
 #include "src/client/deployment.h"
 #include "src/client/environment.h"
+#include "src/client/hint_cache.h"
 #include "src/client/transport.h"
 #include "src/load/checker.h"
 #include "src/load/devices.h"
@@ -70,6 +73,13 @@ struct Work {
 
   // OK unless all devices are lost; then the first error.
   absl::Status CheckNotAllLost() const;
+
+  // Calls of an engine's server over a connection, which must outlive them, with retries.
+  client::EngineCall CallOver(client::Transport& transport) const;
+
+  // Checks the answers of some devices, of which `first` is the first, and counts them with the
+  // processor time since `cpu` began. For a round or an engine.
+  void Check(uint32_t first, std::span<const AnswersOf> answers, const Stopwatch& cpu) const;
 };
 
 // The two crowds. Errors concern the whole run. Lost devices and wrong answers are counted in the

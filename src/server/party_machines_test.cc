@@ -14,12 +14,12 @@
 #include "src/machines/load_bound.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
-#include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
 #include "src/server/machine_messages.h"
 #include "src/server/offline.h"
 #include "src/server/synthetic_round.h"
+#include "src/server/testing/some_noise.h"
 #include "src/sharing/sharing.h"
 #include "src/shuffle/permutation.h"
 #include "src/storage/spool.h"
@@ -30,16 +30,6 @@ namespace {
 using machines::Machines;
 using machines::testing::LocalCluster;
 using Fault = LocalCluster::Fault;
-
-noise::Distribution SomeNoise() {
-  return *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
-                                       .epsilon = 1,
-                                       .delta = 1e-2,
-                                       .phi = 1,
-                                       .mode = 6,
-                                       .left_scale = 1.25,
-                                       .right_scale = 5.0});
-}
 
 // A party's input, in records that are not cut: submissions with their lengths, or onions.
 struct Input {

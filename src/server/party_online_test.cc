@@ -24,7 +24,6 @@
 #include "src/machines/load_bound.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
-#include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/content_mac.h"
 #include "src/parallel/mutex.h"
@@ -36,6 +35,7 @@
 #include "src/server/party_content.h"
 #include "src/server/synthetic_round.h"
 #include "src/server/testing/memory_journal.h"
+#include "src/server/testing/some_noise.h"
 #include "src/sharing/sharing.h"
 #include "src/shuffle/permutation.h"
 #include "src/storage/arena.h"
@@ -56,16 +56,6 @@ using Fault = LocalCluster::Fault;
 
 constexpr RoundCounter kRound(1);
 constexpr uint64_t kRows = 150;
-
-noise::Distribution SomeNoise() {
-  return *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
-                                       .epsilon = 1,
-                                       .delta = 1e-2,
-                                       .phi = 1,
-                                       .mode = 6,
-                                       .left_scale = 1.25,
-                                       .right_scale = 5.0});
-}
 
 // A journal that has taken the round's header.
 struct Head {

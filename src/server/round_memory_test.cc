@@ -2,8 +2,8 @@
 #include "src/server/round_memory.h"
 
 #include "gtest/gtest.h"
-#include "src/noise/noise.h"
 #include "src/server/round_context.h"
+#include "src/server/testing/some_noise.h"
 #include "src/shuffle/scatter.h"
 
 namespace shoal::server {
@@ -129,22 +129,15 @@ TEST(RoundMemoryTest, OneOfSeveralMachinesNeedsMore) {
 
 // A party of one machine before one of several holds what goes on as a batch, too.
 TEST(RoundMemoryTest, OneMachineBeforeSeveralNeedsMore) {
-  RoundContext context = {
-      .counter = RoundCounter(1),
-      .round_id = {},
-      .party = PartyNumber(1),
-      .parties = 2,
-      .answer_bytes = 304,
-      .max_rows = 10,
-      .max_slots = 10,
-      .noise = *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
-                                             .epsilon = 1,
-                                             .delta = 1e-2,
-                                             .phi = 1,
-                                             .mode = 6,
-                                             .left_scale = 1.25,
-                                             .right_scale = 5.0}),
-      .next_recipients = {}};
+  RoundContext context = {.counter = RoundCounter(1),
+                          .round_id = {},
+                          .party = PartyNumber(1),
+                          .parties = 2,
+                          .answer_bytes = 304,
+                          .max_rows = 10,
+                          .max_slots = 10,
+                          .noise = SomeNoise(),
+                          .next_recipients = {}};
   const auto peak = [&] {
     return PeakArrayBytes(SizeOf(context, 1000, 100'000, {}), RoundMemory());
   };

@@ -16,22 +16,13 @@
 #include "src/server/online.h"
 #include "src/server/query_routes.h"
 #include "src/server/synthetic_round.h"
+#include "src/server/testing/some_noise.h"
 #include "src/shuffle/permutation.h"
 #include "src/storage/memory.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::server {
 namespace {
-
-noise::Distribution SomeNoise() {
-  return *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
-                                       .epsilon = 1,
-                                       .delta = 1e-2,
-                                       .phi = 1,
-                                       .mode = 6,
-                                       .left_scale = 1.25,
-                                       .right_scale = 5.0});
-}
 
 // More would get numbers of others, and so answers of others. No test has the memory for as many.
 TEST(QueryNumbersTest, AreOf32Bits) {

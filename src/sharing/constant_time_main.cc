@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "sodium.h"
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 #include "src/base/instruction_set.h"
 #include "src/base/query_buckets.h"
+#include "src/base/testing/constant_time.h"
 #include "src/sharing/halves.h"
 #include "src/sharing/kernel.h"
 #include "src/sharing/sharing.h"
@@ -31,14 +31,8 @@ constexpr size_t kItems = 37;  // whole vectors, and a remainder
 constexpr size_t kAnswerBytes = 1072, kTagged = TaggedBytes(kAnswerBytes);
 constexpr Digest kRoundId = {1, 2, 3};
 
-template <typename T>
-void MakeSecret(std::vector<T>& values) {
-  VALGRIND_MAKE_MEM_UNDEFINED(values.data(), values.size() * sizeof(T));
-}
-template <typename T>
-void MakePublic(std::vector<T>& values) {
-  VALGRIND_MAKE_MEM_DEFINED(values.data(), values.size() * sizeof(T));
-}
+using shoal::testing::MakePublic;
+using shoal::testing::MakeSecret;
 
 // What a party and a client compute from secret seeds.
 struct Results {
@@ -185,21 +179,12 @@ void RunHalvesOnEachSet() {
   }
 }
 
-int Leak() {
-  Bytes secret(1);
-  MakeSecret(secret);
-  if (secret[0] != 0) std::printf("leaked\n");
-  return 0;
-}
-
 }  // namespace
 }  // namespace shoal::sharing
 
 int main(int argc, char** argv) {
-  using namespace shoal::sharing;  // NOLINT: a program of one page
-  SHOAL_CHECK(sodium_init() >= 0);
-  if (argc > 1 && std::strcmp(argv[1], "--leak") == 0) return Leak();
-  Run();
-  RunHalvesOnEachSet();
-  return 0;
+  return shoal::testing::ConstantTimeMain(argc, argv, [] {
+    shoal::sharing::Run();
+    shoal::sharing::RunHalvesOnEachSet();
+  });
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <vector>
 
 #include "src/base/check.h"
 #include "src/base/hash.h"
+#include "src/base/masks.h"
 #include "src/sharing/active_kernel.h"
 #include "src/sharing/kernel.h"
 
@@ -53,21 +53,14 @@ void ExpandKeys(const SomeSeeds& some, size_t at, uint8_t* keys) {
 class Tags {
  public:
   Tags() : keys_(kPart * kTagKeyBytes) {}
-  void ByQueryKey(const SomeSeeds& some, size_t covered, size_t tag_at, size_t stride,
-                  uint8_t* items) {
-    ExpandKeys(some, kQueryKeyAt, keys_.data());
-    Make(some.size(), covered, tag_at, stride, items);
-  }
-  void ByAnswerKey(const SomeSeeds& some, size_t covered, size_t tag_at, size_t stride,
-                   uint8_t* items) {
-    ExpandKeys(some, kAnswerKeyAt, keys_.data());
-    Make(some.size(), covered, tag_at, stride, items);
+  // Under the keys at byte `key_at` of the seeds' expansions.
+  void Make(size_t key_at, const SomeSeeds& some, size_t covered, size_t tag_at, size_t stride,
+            uint8_t* items) {
+    ExpandKeys(some, key_at, keys_.data());
+    Run(&Kernel::tag_answers, keys_.data(), some.size(), covered, tag_at, stride, items);
   }
 
  private:
-  void Make(size_t n, size_t covered, size_t tag_at, size_t stride, uint8_t* items) {
-    Run(&Kernel::tag_answers, keys_.data(), n, covered, tag_at, stride, items);
-  }
   SecretVector<uint8_t> keys_;
 };
 
@@ -91,8 +84,7 @@ void ExpandSelections(const SomeSeeds& some, MutableBytes selections) {
 void FlipPlace(uint32_t place, MutableBytes selection) {
   const uint64_t bit = uint64_t{1} << (place % 64);
   for (size_t word = 0; 8 * word < selection.size(); ++word) {
-    const uint64_t differ = word ^ (place / 64);
-    const uint64_t same = ((differ | (0 - differ)) >> 63) - 1;  // all ones or none
+    const uint64_t same = EqualMask(word, place / 64);
     uint8_t* const at = selection.data() + 8 * word;
     StoreLe<uint64_t>(at, LoadLe<uint64_t>(at) ^ (bit & same));
   }
@@ -102,7 +94,7 @@ void FlipPlace(uint32_t place, MutableBytes selection) {
 void SealForTail(const SomeSeeds& tail, size_t stride, uint8_t* items, Tags& tags) {
   const size_t message = MessageBytes(tail.half, tail.selection_bytes);
   tail.XorPad(stride, items);
-  tags.ByQueryKey(tail, message, message, stride, items);
+  tags.Make(kQueryKeyAt, tail, message, message, stride, items);
 }
 
 // Makes y | T or z | T' of what `items` hold, stride apart: row | signature at a tail, y | T at a
@@ -111,7 +103,7 @@ void MaskAndTag(const SomeSeeds& some, size_t answer_bytes, size_t stride, uint8
                 Tags& tags) {
   some.XorMask(answer_bytes, stride, items);
   const size_t covered = some.role == Role::kTail ? answer_bytes : TaggedBytes(answer_bytes);
-  tags.ByAnswerKey(some, covered, answer_bytes, stride, items);
+  tags.Make(kAnswerKeyAt, some, covered, answer_bytes, stride, items);
 }
 
 // The seeds of queries [first, first + n) of a client in one role of a half.
@@ -185,13 +177,14 @@ void MakeParts(BytesView seeds, const HalfIds& ids, const QueryBuckets& buckets,
     SealForTail(of.Of(Half::kA, Role::kTail), stride, part_a, tags);
     of.Of(Half::kB, Role::kHead).XorPad(stride, part_b);
     of.Of(Half::kA, Role::kHead).XorPad(stride, part_a);
-    tags.ByQueryKey(of.Of(Half::kB, Role::kHead), forwarded_b, forwarded_b, stride, part_b);
+    tags.Make(kQueryKeyAt, of.Of(Half::kB, Role::kHead), forwarded_b, forwarded_b, stride, part_b);
     for (size_t i = 0; i < n; ++i) {
       uint8_t* const whole = scratch.data() + i * scratch_stride;
       std::copy_n(part_a + i * stride, forwarded_a, whole);
       std::copy_n(part_b + i * stride, covered - forwarded_a, whole + forwarded_a);
     }
-    tags.ByQueryKey(of.Of(Half::kA, Role::kHead), covered, covered, scratch_stride, scratch.data());
+    tags.Make(kQueryKeyAt, of.Of(Half::kA, Role::kHead), covered, covered, scratch_stride,
+              scratch.data());
     for (size_t i = 0; i < n; ++i) {
       std::copy_n(scratch.data() + i * scratch_stride + covered, kQueryTagBytes,
                   part_a + i * stride + forwarded_a);
@@ -261,7 +254,7 @@ void OpenParts(const uint8_t* seeds, std::span<const uint32_t> positions, const 
       std::copy_n(part + i * stride + own, stride - own, whole + v_bytes);
       std::copy_n(part + i * stride, v_bytes, v + i * v_bytes);
     }
-    tags.ByQueryKey(some, covered, covered, scratch_stride, scratch.data());
+    tags.Make(kQueryKeyAt, some, covered, covered, scratch_stride, scratch.data());
     some.XorPad(v_bytes, v);
     for (size_t i = 0; i < n; ++i) {
       const uint8_t keep =
@@ -308,7 +301,7 @@ void OpenForwarded(const uint8_t* seeds, std::span<const uint32_t> positions, co
     const SomeSeeds some{seeds, positions.subspan(first, n), ids.of(half), half, Role::kTail, s};
     const uint8_t* const v = forwarded.data() + first * v_bytes;
     std::copy_n(v, n * v_bytes, scratch.data());
-    tags.ByQueryKey(some, message, message, v_bytes, scratch.data());
+    tags.Make(kQueryKeyAt, some, message, message, v_bytes, scratch.data());
     some.XorPad(v_bytes, scratch.data());
     const MutableBytes chosen = selections.subspan(first * s, n * s);
     std::ranges::fill(chosen, 0);

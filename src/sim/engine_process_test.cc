@@ -320,6 +320,20 @@ TEST(EngineProcess, PianoIsPreparedAndAsked) {
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
 }
 
+void ExpectRefused(const Result& result, int code, const char* says) {
+  EXPECT_EQ(result.code, code) << result.output;
+  EXPECT_THAT(result.output, HasSubstr(says));
+}
+
+// Of a query for 7, 59 and a key that the table does not have.
+void ExpectServedByTwo(const Result& result) {
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+  EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
+  EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+  EXPECT_THAT(result.output, HasSubstr("both together learn everything"));
+}
+
 // TreePIR, permuted: two parties that the client names, one of which makes its hints.
 class TwoServers : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Engines, TwoServers, ::testing::Values("treepir", "permuted"));
@@ -338,16 +352,12 @@ TEST_P(TwoServers, AreThePartiesThatTheClientNames) {
   const auto query = [&](const Words& options) {
     return deployment.Query(client, engine + options);
   };
-  const auto refused = [&](const Result& result, int code, const char* says) {
-    EXPECT_EQ(result.code, code) << result.output;
-    EXPECT_THAT(result.output, HasSubstr(says));
-  };
 
   // Nobody chooses them but the client.
-  refused(query({"7"}), 1, "offline_party and online_party in the configuration");
-  refused(query({"--party", "1", "7"}), 2, " takes 2, not 1");
-  refused(query({"--party", "2", "--party", "2", "7"}), 2, "one party must not be both");
-  refused(query({"--party", "1", "--party", "3", "7"}), 1, "party 3");
+  ExpectRefused(query({"7"}), 1, "offline_party and online_party in the configuration");
+  ExpectRefused(query({"--party", "1", "7"}), 2, " takes 2, not 1");
+  ExpectRefused(query({"--party", "2", "--party", "2", "7"}), 2, "one party must not be both");
+  ExpectRefused(query({"--party", "1", "--party", "3", "7"}), 1, "party 3");
 
   const Result prepared = prepare(both);
   EXPECT_EQ(prepared.code, 0) << prepared.output;
@@ -357,16 +367,11 @@ TEST_P(TwoServers, AreThePartiesThatTheClientNames) {
   EXPECT_THAT(prepare(both).output, HasSubstr("there is nothing to do"));
 
   const auto served = [&](const Words& options) {
-    const Result result = query(options + Words{"7", "59", "no-such-key"});
-    EXPECT_EQ(result.code, 0) << result.output;
-    EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
-    EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
-    EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
-    EXPECT_THAT(result.output, HasSubstr("both together learn everything"));
+    ExpectServedByTwo(query(options + Words{"7", "59", "no-such-key"}));
   };
   served(both);
   // A session's offline server knows its sets: it must never be asked as the online one.
-  refused(query({"--party", "2", "--party", "1", "7"}), 1, "in swapped roles");
+  ExpectRefused(query({"--party", "2", "--party", "1", "7"}), 1, "in swapped roles");
 
   // Without one of them nothing is asked.
   second->Signal(SIGTERM);
@@ -382,7 +387,7 @@ TEST_P(TwoServers, AreThePartiesThatTheClientNames) {
   WriteText(config, text + " offline_party: 1 online_party: 2");
   served({});
   WriteText(config, text + " offline_party: 2 online_party: 2");
-  refused(query({"7"}), 1, "online_party");
+  ExpectRefused(query({"7"}), 1, "online_party");
 }
 
 // pair: two parties that the client names. Nothing is prepared or kept, so that the parties may
@@ -396,24 +401,15 @@ TEST(EngineProcess, PairAsksTwoPartiesAndKeepsNothing) {
   const auto query = [&](const Words& options) {
     return deployment.Query(client, engine + options);
   };
-  const auto refused = [&](const Result& result, int code, const char* says) {
-    EXPECT_EQ(result.code, code) << result.output;
-    EXPECT_THAT(result.output, HasSubstr(says));
-  };
-  refused(query({"7"}), 1, "offline_party and online_party in the configuration");
-  refused(query({"--party", "1", "7"}), 2, " takes 2, not 1");
-  refused(query({"--party", "2", "--party", "2", "7"}), 2, "one party must not be both");
+  ExpectRefused(query({"7"}), 1, "offline_party and online_party in the configuration");
+  ExpectRefused(query({"--party", "1", "7"}), 2, " takes 2, not 1");
+  ExpectRefused(query({"--party", "2", "--party", "2", "7"}), 2, "one party must not be both");
   const Words with_config = {"--config", deployment.path(client + ".textproto")};
-  refused(RunToEnd(Words{Shoal(), "prepare"} + with_config + engine + both), 2,
-          "pair prepares nothing");
+  ExpectRefused(RunToEnd(Words{Shoal(), "prepare"} + with_config + engine + both), 2,
+                "pair prepares nothing");
 
   const auto served = [&](const Words& options) {
-    const Result result = query(options + Words{"7", "59", "no-such-key"});
-    EXPECT_EQ(result.code, 0) << result.output;
-    EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
-    EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
-    EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
-    EXPECT_THAT(result.output, HasSubstr("both together learn everything"));
+    ExpectServedByTwo(query(options + Words{"7", "59", "no-such-key"}));
   };
   served(both);
   served({"--party", "2", "--party", "1"});

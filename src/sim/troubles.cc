@@ -1,6 +1,5 @@
 #include "src/sim/troubles.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"

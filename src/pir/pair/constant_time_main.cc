@@ -11,10 +11,8 @@
 // key's encoding, which looks at bits that are the same in all keys.
 #include <array>
 #include <cstdio>
-#include <vector>
 
 #include "src/base/check.h"
-#include "src/base/random.h"
 #include "src/base/testing/constant_time.h"
 #include "src/pir/engine.h"
 #include "src/pir/pair/pair_client.h"
@@ -59,7 +57,7 @@ void RunClient(Form form) {
     const PointTree tree(client->shape().levels(), BytesView(query).subspan(kQueryHeaderBytes));
     SecretVector<Node> nodes = {tree.root()}, scratch;
     const uint32_t levels = client->shape().levels();
-    tree.Grow(0, levels, (kRows - 1) / kLeafRows + 1, nodes, scratch);
+    tree.Grow(0, levels, LeavesFor(kRows), nodes, scratch);
     tree.ToBits(nodes, scratch);
     const auto* const bytes = reinterpret_cast<const uint8_t*>(nodes.data());
     sum.resize(nodes.size() * sizeof(Node));

@@ -7,7 +7,6 @@
 
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/base/stopwatch.h"
 #include "src/pir/kit/measure.h"
 #include "src/pir/kit/shaped_engine.h"
 #include "src/pir/kit/stateless_session.h"
@@ -23,7 +22,7 @@ namespace {
 // have an inner node each, and one to make it bits.
 double NodesOf(const PairShape& shape) {
   if (shape.form == Form::kVector) return 0;
-  return 3 * static_cast<double>((shape.rows - 1) / kLeafRows + 1);
+  return 3 * static_cast<double>(LeavesFor(shape.rows));
 }
 
 class PairEngine final : public ShapedEngine {
@@ -114,7 +113,7 @@ std::vector<Amount> TheFamily::MeasureUnits(uint64_t bytes, RandomSource& random
   const double node_ns =
       CostOf(TypicalNanoseconds([&] {
                SecretVector<Node> nodes = {tree.root()}, scratch;
-               tree.Grow(0, shape.levels(), (shape.rows - 1) / kLeafRows + 1, nodes, scratch);
+               tree.Grow(0, shape.levels(), LeavesFor(shape.rows), nodes, scratch);
                tree.ToBits(nodes, scratch);
              }) /
              NodesOf(shape));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/masks.h"
 #include "src/base/status_macros.h"
 
 namespace shoal::pir::pair {
@@ -15,8 +16,7 @@ void MakeVectors(uint64_t row, RandomSource& random, MutableBytes offline, Mutab
   random.Fill(offline);
   const auto bit = static_cast<uint8_t>(1u << row % 8);
   for (size_t i = 0; i < offline.size(); ++i) {
-    const uint64_t other = i ^ row / 8;
-    const auto here = static_cast<uint8_t>(((other | (0 - other)) >> 63) - 1);  // all bits if equal
+    const auto here = static_cast<uint8_t>(EqualMask(i, row / 8));
     online[i] = offline[i] ^ (bit & here);
   }
 }

@@ -5,8 +5,6 @@
 #include <deque>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "src/base/check.h"
 #include "src/base/secret.h"
 #include "src/base/status_macros.h"
 #include "src/pir/kit/checks.h"
@@ -28,37 +26,43 @@ uint64_t PieceRows(const PairShape& shape) {
   return std::clamp(std::bit_floor(kPieceBytes / shape.record_bytes), kLeafRows, kMaxPieceRows);
 }
 
+// The level of a key's tree with a node for each piece.
+uint32_t PieceLevel(const PairShape& shape, uint64_t piece_rows) {
+  return shape.levels() - std::min(shape.levels(), LevelsFor(piece_rows));
+}
+
 // The bits of one query for the rows of one piece after the other. Of one thread.
 class Selection {
  public:
   // `above` are the nodes that pieces are below; empty for a vector.
   Selection(const PairShape& shape, uint64_t piece_rows, BytesView body,
             const SecretVector<Node>& above)
-      : piece_rows_(piece_rows), body_(body), above_(above) {
-    if (shape.form == Form::kKey) tree_.emplace(shape.levels(), body);
-    levels_ = shape.levels();
+      : piece_rows_(piece_rows),
+        piece_level_(PieceLevel(shape, piece_rows)),
+        levels_(shape.levels()),
+        body_(body),
+        above_(above) {
+    if (shape.form == Form::kKey) tree_.emplace(levels_, body);
   }
 
   // Of the piece with `places` rows. Valid until the next call.
   BytesView Of(uint64_t piece, uint64_t places) {
     const size_t bytes = select::SelectionBytes(places);
     if (!tree_.has_value()) return body_.subspan(piece * piece_rows_ / 8, bytes);
-    const size_t leaves = (places - 1) / kLeafRows + 1;
+    const size_t leaves = LeavesFor(places);
     nodes_.assign(1, above_[piece]);
-    tree_->Grow(levels_ - LevelsBelow(), levels_, leaves, nodes_, scratch_);
+    tree_->Grow(piece_level_, levels_, leaves, nodes_, scratch_);
     tree_->ToBits(nodes_, scratch_);
     return BytesView(reinterpret_cast<const uint8_t*>(nodes_.data()), leaves * sizeof(Node))
         .first(bytes);
   }
 
  private:
-  uint32_t LevelsBelow() const { return std::min(levels_, LevelsFor(piece_rows_)); }
-
   const uint64_t piece_rows_;
+  const uint32_t piece_level_, levels_;
   const BytesView body_;
   const SecretVector<Node>& above_;
   std::optional<PointTree> tree_;
-  uint32_t levels_ = 0;
   SecretVector<Node> nodes_, scratch_;
 };
 
@@ -68,8 +72,7 @@ SecretVector<Node> NodesAbove(const PairShape& shape, uint64_t piece_rows, uint6
   SecretVector<Node> nodes, scratch;
   const PointTree tree(shape.levels(), key);
   nodes.push_back(tree.root());
-  tree.Grow(0, shape.levels() - std::min(shape.levels(), LevelsFor(piece_rows)), pieces, nodes,
-            scratch);
+  tree.Grow(0, PieceLevel(shape, piece_rows), pieces, nodes, scratch);
   return nodes;
 }
 

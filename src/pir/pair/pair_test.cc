@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/instruction_set.h"
 #include "src/base/testing/matchers.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"

@@ -39,6 +39,8 @@ inline constexpr uint64_t kLeafRows = 128;
 // Trees for up to 2^32 rows.
 inline constexpr uint32_t kMaxLevels = 25;
 
+// Nodes of the last level that hold the bits of so many rows, at least one.
+inline constexpr uint64_t LeavesFor(uint64_t rows) { return (rows - 1) / kLeafRows + 1; }
 // The least tree with a bit for each row. Up to 2^32 rows.
 uint32_t LevelsFor(uint64_t rows);
 inline constexpr uint64_t PointKeyBytes(uint32_t levels) { return 16 * uint64_t{levels} + 52; }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
+#include "src/base/masks.h"
 #include "src/base/status_macros.h"
 #include "src/pir/kit/checks.h"
 #include "src/pir/lwe/gaussian.h"

@@ -20,12 +20,6 @@ absl::Status ReadResidues(BytesView bytes, std::span<uint32_t> polynomial);
 // The number below Q with these residues. In constant time.
 uint64_t Compose(uint32_t low, uint32_t high);
 
-// All ones if a == b. In constant time.
-inline uint64_t EqualMask(uint64_t a, uint64_t b) {
-  const uint64_t difference = a ^ b;
-  return ((difference | (0 - difference)) >> 63) - 1;
-}
-
 // The residue of a number of a Gaussian's size. In constant time.
 inline uint32_t Residue(int32_t value, size_t k) {
   return static_cast<uint32_t>(value) + (static_cast<uint32_t>(value >> 31) & kPrime[k]);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/declassify.h"
+#include "src/base/masks.h"
 #include "src/base/status_macros.h"
 #include "src/pir/sets/gather.h"
 #include "src/pir/sets/gather_dispatch.h"
@@ -36,12 +37,6 @@ const ChoiceWord* WordsOf(std::span<const Choice> choices) {
 // to ^= from where `mask` is all ones, and nothing where it is zero.
 void XorMasked(MutableBytes to, BytesView from, uint8_t mask) {
   for (size_t i = 0; i < to.size(); ++i) to[i] ^= from[i] & mask;
-}
-
-// All ones if the arguments are equal, else zero, without a branch.
-uint64_t EqualMask(uint64_t a, uint64_t b) {
-  const uint64_t differ = a ^ b;
-  return ((differ | (0 - differ)) >> 63) - 1;
 }
 
 // All ones if a < b, else zero; both are below 2^63.

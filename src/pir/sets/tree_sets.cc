@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/hash.h"
+#include "src/base/masks.h"
 #include "src/base/status_macros.h"
 
 namespace shoal::pir::sets {
@@ -27,12 +28,6 @@ constexpr size_t kStackBytes = 32 << 10;
 
 const uint8_t* DataOf(std::span<const TreeBlock> blocks) { return blocks.data()->bytes.data(); }
 uint8_t* DataOf(std::span<TreeBlock> blocks) { return blocks.data()->bytes.data(); }
-
-// All ones if the arguments are equal, else zero, without a branch.
-uint64_t EqualMask(uint64_t a, uint64_t b) {
-  const uint64_t differ = a ^ b;
-  return ((differ | (0 - differ)) >> 63) - 1;
-}
 
 uint64_t Select(uint64_t mask, uint64_t if_ones, uint64_t if_zeros) {
   return if_zeros ^ (mask & (if_ones ^ if_zeros));

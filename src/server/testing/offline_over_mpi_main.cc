@@ -28,11 +28,11 @@
 #include "src/base/testing/test_random.h"
 #include "src/machines/machines.h"
 #include "src/machines/mpi/mpi_job.h"
-#include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
 #include "src/server/offline.h"
 #include "src/server/synthetic_round.h"
+#include "src/server/testing/some_noise.h"
 #include "src/storage/spool.h"
 
 namespace shoal::server {
@@ -45,16 +45,7 @@ constexpr uint64_t kEach = 5;  // onions in a submission
 struct Practice {
   explicit Practice(size_t onions)
       : random(41),
-        round({.parties = kParties,
-               .max_rows = 150,
-               .max_slots = 100'000,
-               .noise = *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
-                                                      .epsilon = 1,
-                                                      .delta = 1e-2,
-                                                      .phi = 1,
-                                                      .mode = 6,
-                                                      .left_scale = 1.25,
-                                                      .right_scale = 5.0})},
+        round({.parties = kParties, .max_rows = 150, .max_slots = 100'000, .noise = SomeNoise()},
               random),
         list(round.MakeInput(onions / kEach * kEach, kEach, random, pool).list) {}
 
