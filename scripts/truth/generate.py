@@ -287,7 +287,7 @@ def purl(rng, ecosystem, name, text, odd=False):
         space = ecosystem.split(":")[0].lower() + "/"
         qualifiers.append(("distro", {"Debian:12": one(rng, "debian-12", "debian-12.5"), "Ubuntu:22.04:LTS": "ubuntu-22.04"}[ecosystem]))
         qualifiers.append(("arch", one(rng, "amd64", "all")))
-        source, _ = name, None
+        source = name
         if rng.random() < 0.8:
             # A binary package of the source: the record is about the source.
             qualifiers.append(("upstream", source if rng.random() < 0.5 else f"{source}@{text}"))

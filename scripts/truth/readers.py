@@ -231,11 +231,11 @@ def read_cyclonedx(case):
             of_purl(component.purl, truth, names_modules(tools, found_by))
             if not main:
                 maybe_bare(component.purl, component.group, component.name, component.version, truth)
-            if component.cpe and other_cpe(component.cpe, (component.version, component.purl.version)) and len(truth.unknown) == before:
-                truth.unknown.append(component.cpe)
-                before += 1
             # What is unknown is said once.
-            if len(truth.unknown) == before and contradicts(component.group, component.name or "", component.version, component.purl):
+            known = len(truth.unknown) == before
+            if known and component.cpe and other_cpe(component.cpe, (component.version, component.purl.version)):
+                truth.unknown.append(component.cpe)
+            if known and contradicts(component.group, component.name or "", component.version, component.purl):
                 truth.unknown.append(f"{component.name} {component.version}: {component.purl}")
         elif not main and (component.type.value not in NO_PACKAGES or (component.version or component.group)):
             truth.unknown.append(component.name)
@@ -271,6 +271,7 @@ def of_spdx(document):
         references = [(reference.reference_type.strip().rpartition("/")[2].lower(), reference.locator.strip())
                       for reference in package.external_references]
         urls = [begins[kind] + locator for kind, locator in references if kind in begins]
+        version = package.version if isinstance(package.version, str) else ""
         surely = []
         for text in urls:
             try:
@@ -278,16 +279,15 @@ def of_spdx(document):
                 url = parsed_purl(text)
                 of_purl(url, truth, modules)
                 if len(urls) == 1 and package.spdx_id not in described:
-                    maybe_bare(url, "", package.name, package.version if isinstance(package.version, str) else "", truth)
+                    maybe_bare(url, "", package.name, version, truth)
                 # What is unknown is said once.
-                surely.append(len(truth.unknown) == before and
-                              contradicts("", package.name, package.version if isinstance(package.version, str) else "", parsed_purl(text)))
+                surely.append(len(truth.unknown) == before and contradicts("", package.name, version, url))
             except Refused:
                 surely.append(False)
                 truth.unknown.append(text)
         if surely and all(surely):
             truth.unknown.append(f"{package.name} {package.version}: {urls}")
-        versions = [package.version if isinstance(package.version, str) else ""]
+        versions = [version]
         with contextlib.suppress(Refused):
             known = [url for url in map(parsed_purl, urls) if url.type in ECOSYSTEMS or url.type == "deb"]
             versions += [url.version for url in known]

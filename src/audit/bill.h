@@ -75,6 +75,11 @@ bool IsSystemName(absl::string_view name);
 // operating system.
 bool HasCpeOfPackage(const std::vector<std::string>& cpes);
 
+// Whether a text is one by which bills, as SPDX has it, say nothing.
+inline bool SaysNothing(absl::string_view text) {
+  return text.empty() || text == "NONE" || text == "NOASSERTION";
+}
+
 // The text of a member; empty if it is not there.
 absl::StatusOr<std::string> TextOf(const JsonView& object, absl::string_view name);
 // The items of a member; none if it is not there.

@@ -3,16 +3,21 @@
 #ifndef SHOAL_SRC_AUDIT_COLLECTOR_H_
 #define SHOAL_SRC_AUDIT_COLLECTOR_H_
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "src/audit/inventory.h"
 #include "src/audit/json.h"
 
 namespace shoal::audit {
+
+// INVALID_ARGUMENT "FILE:LINE: WHAT".
+absl::Status WrongAt(const std::string& file, uint64_t line, absl::string_view what);
 
 // Adds what one file names to an inventory, which must outlive it.
 class Collector {
@@ -35,7 +40,7 @@ class Collector {
     inventory_.parts.emplace_back(part);
   }
 
-  // INVALID_ARGUMENT "FILE:LINE: WHAT".
+  // WrongAt a line of the file.
   absl::Status Wrong(uint64_t line, absl::string_view what) const;
 
  private:
@@ -78,9 +83,16 @@ bool IsKnownName(absl::string_view path);
 // Whether a name is one of those that a bill of materials has, whatever its format.
 bool IsBillName(absl::string_view name);
 absl::string_view BaseName(absl::string_view path);
+// A file; what is none, such as a directory or a pipe, is INVALID_ARGUMENT. Otherwise as ReadFile.
+absl::StatusOr<std::string> ReadRegular(const std::string& path,
+                                        uint64_t max_bytes = kMaxFileBytes);
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
                                Inventory& inventory);
 
+// How the names of archives end that registries and distributions have.
+inline constexpr absl::string_view kPackageEnds[] = {".tgz", ".whl",   ".jar", ".war",   ".ear",
+                                                     ".aar", ".nupkg", ".gem", ".crate", ".pex",
+                                                     ".pyz", ".conda", ".deb", ".rpm",   ".apk"};
 // Whether a file of this name is an archive that a registry or a distribution has, or may be one:
 // NAME-VERSION.tar.gz.
 bool IsPackageArchive(absl::string_view name);
@@ -112,6 +124,13 @@ std::string GoRelease(absl::string_view text);
 // golang.org/toolchain at "v0.0.1-go1.21.0.linux-amd64".
 absl::Status AddGoToolchain(absl::string_view module, absl::string_view version,
                             Collector& collector);
+
+// Whether both are names of one package of the ecosystem.
+bool IsSamePackage(absl::string_view ecosystem, absl::string_view a, absl::string_view b);
+// One text for all spellings of a package. What is no name is a text of its own.
+std::string KeyOrName(absl::string_view ecosystem, absl::string_view name);
+// Takes what stands before a version (PEP 440). Empty if it is nothing of that.
+absl::string_view TakeRelation(absl::string_view& clause);
 
 // Marks what the manifests beside a lock file need and the lock file does not say: one of
 // yesterday, or of another project. Of package.json, those of workspaces too, and of go.mod, which

@@ -3,7 +3,6 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -107,7 +106,7 @@ absl::Status ReadArchives(const JsonView& component, BillPackage& package) {
 void TakeIdentity(absl::string_view text, BillPackage& package) {
   if (absl::StartsWith(text, "cpe:")) package.cpes.emplace_back(text);
   if (ParsePackageUrl(text).has_value()) {
-    package.also.push_back({.group = "", .name = "", .version = "", .urls = {std::string(text)}});
+    package.also.push_back({.urls = {std::string(text)}});
   }
 }
 
@@ -147,6 +146,8 @@ class CycloneDxReader {
   absl::Status CheckReferencesWithin(const JsonView& value);
   // Takes what refers to a component. One that the bill does not have may be a package.
   absl::Status Refer(absl::string_view ref);
+  // Of a text that may be the reference of a part of any other kind.
+  absl::Status ReferIfPackage(absl::string_view ref);
 
   Collector& collector_;
   BillHints hints_;
@@ -476,11 +477,7 @@ absl::Status CycloneDxReader::CheckAnnotations(const JsonView& bill) {
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> subjects, ItemsOf(annotation, "subjects"));
     for (const JsonView& subject : subjects) {
       SHOAL_ASSIGN_OR_RETURN(const absl::string_view ref, subject.Text());
-      // They may be about parts of any other kind.
-      const bool is_package = ParsePackageUrl(ref).has_value() && !of_tools_.contains(ref);
-      if (is_package) {
-        SHOAL_RETURN_IF_ERROR(Refer(ref));
-      }
+      SHOAL_RETURN_IF_ERROR(ReferIfPackage(ref));
     }
   }
   return absl::OkStatus();
@@ -497,9 +494,7 @@ absl::Status CycloneDxReader::CheckReferencesWithin(const JsonView& value) {
     SHOAL_RETURN_IF_ERROR(CheckReferencesWithin(member));
     if (!member.is_text() || (name != "ref" && name != "target")) continue;
     SHOAL_ASSIGN_OR_RETURN(const absl::string_view ref, member.Text());
-    if (ParsePackageUrl(ref).has_value() && !of_tools_.contains(ref)) {
-      SHOAL_RETURN_IF_ERROR(Refer(ref));
-    }
+    SHOAL_RETURN_IF_ERROR(ReferIfPackage(ref));
   }
   return absl::OkStatus();
 }
@@ -507,6 +502,11 @@ absl::Status CycloneDxReader::CheckReferencesWithin(const JsonView& value) {
 absl::Status CycloneDxReader::Refer(absl::string_view ref) {
   if (ref.empty() || known_.contains(ref) || !unknown_.emplace(ref).second) return absl::OkStatus();
   return collector_.Skip(ref, "is referred to, and the bill has no component of that bom-ref");
+}
+
+absl::Status CycloneDxReader::ReferIfPackage(absl::string_view ref) {
+  if (!ParsePackageUrl(ref).has_value() || of_tools_.contains(ref)) return absl::OkStatus();
+  return Refer(ref);
 }
 
 absl::Status CycloneDxReader::Read(const JsonView& bill) {

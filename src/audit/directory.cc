@@ -135,9 +135,7 @@ bool IsOfToolsAlone(const fs::path& path) {
   const std::string name = absl::AsciiStrToLower(path.filename().string());
   const bool is_toml = name == kPyproject;
   if (!is_toml && name != "setup.cfg" && name != "tox.ini") return false;
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return false;
-  const absl::StatusOr<std::string> content = ReadFile(path.string(), kMaxToolsBytes);
+  const absl::StatusOr<std::string> content = ReadRegular(path.string(), kMaxToolsBytes);
   if (!content.ok()) return false;
   const std::string text = absl::AsciiStrToLower(*content);
   // A backslash may write any of these.
@@ -158,8 +156,12 @@ bool IsRequirementsSource(const fs::path& path) {
          std::ranges::find(kStems, stem) != std::end(kStems);
 }
 
-constexpr absl::string_view kNameStarts =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+// What a version of pip's has. It begins with what a name has, and that with what a name begins
+// and ends with.
+constexpr absl::string_view kOfVersion =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-*+!";
+constexpr absl::string_view kOfName = kOfVersion.substr(0, kOfVersion.size() - 3);
+constexpr absl::string_view kNameStarts = kOfName.substr(0, kOfName.size() - 3);
 
 // Whether a line is a requirement of pip's with a version or an address, and nothing else; also as
 // an item of a list in YAML.
@@ -182,7 +184,7 @@ bool IsPinned(absl::string_view line) {
     return true;
   }
   if (line.find_first_of(kNameStarts) != 0) return false;
-  size_t end = line.find_first_not_of(absl::StrCat(kNameStarts, "._-"));
+  size_t end = line.find_first_not_of(kOfName);
   if (end == absl::string_view::npos || !absl::StrContains(kNameStarts, line.substr(end - 1, 1)))
     return false;
   line = absl::StripLeadingAsciiWhitespace(line.substr(end));
@@ -191,19 +193,14 @@ bool IsPinned(absl::string_view line) {
     if (end == absl::string_view::npos) return false;
     line = absl::StripLeadingAsciiWhitespace(line.substr(end + 1));
   }
-  static constexpr absl::string_view kRelations[] = {"===", "==", "~=", "!=", "<=", ">=", "<", ">"};
   if (absl::ConsumePrefix(&line, "@")) {
     line = absl::StripLeadingAsciiWhitespace(line);
     return absl::StartsWith(line, "file:") ||
            absl::StrContains(line.substr(0, line.find_first_of(" \t")), "://");
   }
-  if (std::ranges::none_of(kRelations, [&](absl::string_view relation) {
-        return absl::ConsumePrefix(&line, relation);
-      })) {
-    return false;
-  }
+  if (TakeRelation(line).empty()) return false;
   line = absl::StripLeadingAsciiWhitespace(line);
-  end = line.find_first_not_of(absl::StrCat(kNameStarts, ".*+!-_"));
+  end = line.find_first_not_of(kOfVersion);
   if (line.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(line[0]))) return false;
   line = end == absl::string_view::npos ? "" : absl::StripLeadingAsciiWhitespace(line.substr(end));
   return line.empty() || absl::StrContains(",;#\\", line.substr(0, 1)) ||
@@ -360,9 +357,6 @@ bool IsForeignName(const fs::path& path) {
                                                  ".pnp.js"};
   static constexpr absl::string_view kEnds[] = {".lock",      ".lockb",     ".lockfile",
                                                 ".deps.json", ".spdx.yaml", ".spdx.yml"};
-  static constexpr absl::string_view kArchives[] = {
-      ".tgz",   ".whl", ".jar", ".war",   ".ear", ".aar", ".nupkg", ".gem",
-      ".crate", ".pex", ".pyz", ".conda", ".deb", ".rpm", ".apk",   ".pom"};
   // Under names that say nothing by themselves.
   static constexpr absl::string_view kPaths[] = {
       "/dpkg/status",           "/opkg/status",        "/apk/db/installed",
@@ -375,7 +369,9 @@ bool IsForeignName(const fs::path& path) {
   const auto ends_with = [&](absl::string_view end) {
     return absl::EndsWithIgnoreCase(whole, end);
   };
-  if (std::ranges::any_of(kArchives, ends_with) || IsPackedPackage(name)) return true;
+  if (std::ranges::any_of(kPackageEnds, ends_with) || ends_with(".pom") || IsPackedPackage(name)) {
+    return true;
+  }
   if (const absl::string_view packed = WithoutPacking(whole);
       !packed.empty() && (IsKnownName(packed) || IsForeignName(std::string(packed)))) {
     return true;
@@ -399,10 +395,8 @@ bool IsListOfCopies(const fs::path& path, const fs::path& root) {
 // Whether the needs that lie in an egg-info name packages, or cannot be read.
 bool HasNeeds(const std::string& requires_txt) {
   std::error_code error;
-  const fs::file_status status = fs::status(requires_txt, error);
-  if (status.type() == fs::file_type::not_found) return false;
-  if (!fs::is_regular_file(status)) return true;
-  const absl::StatusOr<std::string> content = ReadFile(requires_txt, kMaxToolsBytes);
+  if (fs::status(requires_txt, error).type() == fs::file_type::not_found) return false;
+  const absl::StatusOr<std::string> content = ReadRegular(requires_txt, kMaxToolsBytes);
   if (!content.ok()) return true;
   const std::vector<absl::string_view> lines =
       absl::StrSplit(*content, absl::ByAnyChar("\r\n"), absl::SkipWhitespace());
@@ -460,7 +454,7 @@ class DirectoryReader {
     std::error_code error;
     canonical_ = fs::weakly_canonical(root_, error);
     if (error) return ErrnoStatus(error.value(), root_);
-    SHOAL_ASSIGN_OR_RETURN(const Listing top, List(root_, error));
+    SHOAL_ASSIGN_OR_RETURN(const Listing top, List(root_, canonical_, error));
     if (error) return ErrnoStatus(error.value(), root_);
     const size_t first = inventory_.unchecked.size();
     SHOAL_RETURN_IF_ERROR(Take(top));
@@ -478,8 +472,10 @@ class DirectoryReader {
   }
 
  private:
-  // Sets `error` if the directory cannot be listed. RESOURCE_EXHAUSTED beyond kMaxEntries.
-  absl::StatusOr<Listing> List(const std::string& directory, std::error_code& error) {
+  // `place`: the directory's canonical path. Sets `error` if it cannot be listed.
+  // RESOURCE_EXHAUSTED beyond kMaxEntries.
+  absl::StatusOr<Listing> List(const std::string& directory, const fs::path& place,
+                               std::error_code& error) {
     Listing listing;
     // Of which there are lock files here.
     std::set<absl::string_view> kinds;
@@ -487,8 +483,6 @@ class DirectoryReader {
     std::vector<std::pair<absl::string_view, Unread>> manifests;
     std::vector<std::string> modules, sources;
     // Some files are known by the directory that they lie in, which may be the one that was given.
-    const fs::path place = fs::weakly_canonical(directory, error);
-    if (error) return listing;
     const bool is_site = IsSite(place);
     Site site(directory);
     const auto unread = [&](const std::string& path, absl::string_view why) {
@@ -501,6 +495,7 @@ class DirectoryReader {
             root_, ": more than ", kMaxEntries, " files and directories: audit a part of them"));
       }
       const std::string path = entry->path().string(), name = entry->path().filename().string();
+      const fs::path at = place / name;
       std::error_code ignored;
       const bool is_directory = entry->is_directory(ignored);
       if (is_site) site.Take(name, is_directory);
@@ -508,7 +503,7 @@ class DirectoryReader {
       if (is_directory) {
         if (name == "node_modules") {
           modules.push_back(path);
-        } else if (const absl::string_view why = WhyNotRead(place / name); !why.empty()) {
+        } else if (const absl::string_view why = WhyNotRead(at); !why.empty()) {
           unread(path, why);
         } else if (!IsOfVersionControl(name)) {
           AddDirectory(*entry, path, listing);
@@ -522,13 +517,13 @@ class DirectoryReader {
       if (IsKnownName(path)) {
         listing.known.push_back(path);
       } else if (const absl::string_view why = ManifestOf(name, kind); !why.empty()) {
-        if (!IsOfToolsAlone(path)) manifests.push_back({kind, {path, std::string(why)}});
-      } else if (IsRequirementsSource(place / name)) {
+        manifests.push_back({kind, {path, std::string(why)}});
+      } else if (IsRequirementsSource(at)) {
         sources.push_back(path);
-      } else if (IsForeignName(place / name) && !is_empty) {
+      } else if (IsForeignName(at) && !is_empty) {
         // An empty one is the lock of a process.
-        if (!IsListOfCopies(place / name, canonical_)) unread(path, kNotRead);
-      } else if (const Held held = HeldIn(place / name); held.is_read) {
+        if (!IsListOfCopies(at, canonical_)) unread(path, kNotRead);
+      } else if (const Held held = HeldIn(at); held.is_read) {
         listing.known.push_back(path);
       } else if (!held.unread.empty()) {
         unread(path, held.unread);
@@ -553,6 +548,7 @@ class DirectoryReader {
         (kinds.contains(kind) || (kind == kCargo && IsCargoMember(manifest.path)))) {
       return;
     }
+    if (IsOfToolsAlone(manifest.path)) return;
     // Nor is a lock file made for one that needs nothing. It still says which Go builds it.
     const bool needs_nothing = NeedsNothing(manifest.path);
     if (needs_nothing && kind == kGo) listing.known.push_back(manifest.path);
@@ -618,10 +614,8 @@ class DirectoryReader {
   bool IsCargoMember(const fs::path& manifest) const {
     for (fs::path at = manifest.parent_path(); at.has_relative_path(); at = at.parent_path()) {
       const auto names = cargo_.find(at.string());
-      std::error_code error;
       if (names == cargo_.end()) continue;
-      if (!fs::is_regular_file(manifest, error)) return false;
-      const absl::StatusOr<std::string> content = ReadFile(manifest.string(), kMaxFileBytes);
+      const absl::StatusOr<std::string> content = ReadRegular(manifest.string());
       if (!content.ok()) return false;
       return names->second.contains(NameOfCargoMember(*content));
     }
@@ -745,7 +739,7 @@ class DirectoryReader {
       if (error) return ErrnoStatus(error.value(), site);
       // lib64 is a link to lib.
       if (!read_.insert(canonical.string()).second) continue;
-      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(site, error));
+      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(site, canonical, error));
       if (error) return ErrnoStatus(error.value(), site);
       SHOAL_RETURN_IF_ERROR(Take(listing));
     }
@@ -759,10 +753,12 @@ class DirectoryReader {
       const std::string directory = std::move(left.back());
       left.pop_back();
       std::error_code error;
-      const fs::path canonical = fs::weakly_canonical(directory, error);
-      if (!error && read_.contains(canonical.string())) continue;
-      error.clear();
-      SHOAL_ASSIGN_OR_RETURN(const Listing listing, List(directory, error));
+      const fs::path place = fs::weakly_canonical(directory, error);
+      if (!error && read_.contains(place.string())) continue;
+      Listing listing;
+      if (!error) {
+        SHOAL_ASSIGN_OR_RETURN(listing, List(directory, place, error));
+      }
       if (error) {
         SHOAL_RETURN_IF_ERROR(Skip(directory, absl::StrCat("cannot be listed: ", error.message())));
         continue;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -122,14 +121,6 @@ bool AreExtras(absl::string_view text) {
   const std::vector<absl::string_view> names = absl::StrSplit(text, ',');
   return std::ranges::all_of(
       names, [](absl::string_view name) { return IsPythonName(absl::StripAsciiWhitespace(name)); });
-}
-
-// Takes what stands before a version (PEP 440). Empty if it is nothing of that.
-absl::string_view TakeRelation(absl::string_view& clause) {
-  for (const absl::string_view relation : {"===", "==", "~=", "!=", "<=", ">=", "<", ">"}) {
-    if (absl::ConsumePrefix(&clause, relation)) return relation;
-  }
-  return "";
 }
 
 // Whether a text has nothing but the words of a marker (PEP 508) outside of quotes. Another
@@ -464,6 +455,22 @@ absl::string_view BaseName(absl::string_view path) {
   return slash == absl::string_view::npos ? path : path.substr(slash + 1);
 }
 
+absl::string_view TakeRelation(absl::string_view& clause) {
+  for (const absl::string_view relation : {"===", "==", "~=", "!=", "<=", ">=", "<", ">"}) {
+    if (absl::ConsumePrefix(&clause, relation)) return relation;
+  }
+  return "";
+}
+
+bool IsSamePackage(absl::string_view ecosystem, absl::string_view a, absl::string_view b) {
+  const auto one = PackageKey(ecosystem, a), other = PackageKey(ecosystem, b);
+  return one.ok() && other.ok() && *one == *other;
+}
+
+std::string KeyOrName(absl::string_view ecosystem, absl::string_view name) {
+  return PackageKey(ecosystem, name).value_or(std::string(name));
+}
+
 bool IsBillName(absl::string_view name) {
   const std::string lower = absl::AsciiStrToLower(name);
   static constexpr absl::string_view kWords[] = {"bom", "cdx", "spdx", "spdx3", "syft"};
@@ -483,15 +490,19 @@ bool IsKnownName(absl::string_view path) {
          (is_read && IsBillName(name));
 }
 
-absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
-                               Inventory& inventory) {
-  // To open a pipe that nobody writes to would take forever.
+absl::StatusOr<std::string> ReadRegular(const std::string& path, uint64_t max_bytes) {
+  // To open a pipe that nobody writes to would wait.
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is no regular file"));
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::string content, ReadFile(path, kMaxFileBytes));
+  return ReadFile(path, max_bytes);
+}
+
+absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
+                               Inventory& inventory) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string content, ReadRegular(path));
   SHOAL_ASSIGN_OR_RETURN(const Format format, DetectFormat(path, content));
   return ParseInventory(format, content, path, distribution, inventory);
 }
@@ -526,8 +537,12 @@ absl::Status Collector::Skip(absl::string_view what, absl::string_view why) {
   return absl::OkStatus();
 }
 
+absl::Status WrongAt(const std::string& file, uint64_t line, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": ", what));
+}
+
 absl::Status Collector::Wrong(uint64_t line, absl::string_view what) const {
-  return absl::InvalidArgumentError(absl::StrCat(file_, ":", line, ": ", what));
+  return WrongAt(file_, line, what);
 }
 
 absl::Status SkipUnknown(const JsonView& object, std::span<const absl::string_view> known,

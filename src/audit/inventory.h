@@ -74,10 +74,6 @@ absl::string_view FormatName(Format format);
 // INVALID_ARGUMENT names those that are known.
 absl::StatusOr<Format> DetectFormat(absl::string_view name, absl::string_view content);
 
-// Whether the beginning or the end of a file is that of a bill of materials, in any notation and
-// encoding, read here or not.
-bool LooksLikeABill(absl::string_view part);
-
 // The ecosystem of Debian packages ("Debian:12"). What is not known is empty.
 struct Distribution {
   std::string here = {};    // this machine's: that of a dpkg status file, unless

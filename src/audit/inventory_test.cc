@@ -1858,27 +1858,6 @@ TEST(InventoryTest, TheFilesThatTrivyScannedAreNoPackages) {
             Lines{"npm a 1.0.0"});
 }
 
-// Under a name that says nothing.
-TEST(InventoryTest, ABillIsKnownByWhatStandsInIt) {
-  for (const char* bill :
-       {"SPDXVersion: SPDX-2.3\n", "# x\r\n  SPDXVersion:SPDX-2.3\r\n",
-        "\xef\xbb\xbfSPDXVersion: SPDX-2.2", R"({"x":1,"bomFormat":"CycloneDX"})",
-        R"({"spdxVersion" : "SPDX-2.3"})", "<bom xmlns='http://cyclonedx.org/schema/bom/1.5'>",
-        "<x:bom xmlns:x=\"http://cyclonedx.org/schema/bom/1.4\">", "---\nbomFormat: CycloneDX\n",
-        "SPDXID: x\nspdxVersion: SPDX-2.3\n", "<rdf:RDF xmlns:x='http://spdx.org/rdf/terms#'>",
-        R"({"@context":"https://spdx.org/rdf/3.0.1/spdx-context.jsonld"})",
-        R"({"artifactRelationships":[]})"}) {
-    EXPECT_TRUE(LooksLikeABill(bill)) << bill;
-    std::string wide;
-    for (const char* c = bill; *c != '\0'; ++c) wide += {*c, '\0'};
-    EXPECT_TRUE(LooksLikeABill(wide)) << bill;
-  }
-  for (const char* other : {"", "lodash 4.17.20", "// SPDX-License-Identifier: MIT",
-                            "the tag SPDXVersion: is first", "<project/>", R"({"version":1})"}) {
-    EXPECT_FALSE(LooksLikeABill(other)) << other;
-  }
-}
-
 TEST(InventoryTest, SpdxInBothNotations) {
   EXPECT_EQ(Parse("sbom.spdx.json", R"({"spdxVersion":"SPDX-2.3","packages":[
       {"SPDXID":"SPDXRef-root","name":"own"},
@@ -2039,6 +2018,36 @@ class DirectoryTest : public ::testing::Test {
 };
 
 constexpr char kForeign[] = "is of a format that is not read here";
+
+// Under a name that says nothing.
+TEST_F(DirectoryTest, ABillIsKnownByWhatStandsInIt) {
+  const std::string none = absl::StrCat("error: ", directory_.string(), ": no lock file, no SBOM");
+  const auto is_found = [&](const std::string& content) {
+    Write("notes", content);
+    const Lines lines = Read();
+    EXPECT_EQ(lines.size(), 1u);
+    EXPECT_TRUE(absl::StartsWith(lines.at(0), none) || absl::StartsWith(lines.at(0), "! notes: "))
+        << lines.at(0);
+    return !absl::StartsWith(lines.at(0), none);
+  };
+  for (const char* bill :
+       {"SPDXVersion: SPDX-2.3\n", "# x\r\n  SPDXVersion:SPDX-2.3\r\n",
+        "\xef\xbb\xbfSPDXVersion: SPDX-2.2", R"({"x":1,"bomFormat":"CycloneDX"})",
+        R"({"spdxVersion" : "SPDX-2.3"})", "<bom xmlns='http://cyclonedx.org/schema/bom/1.5'>",
+        "<x:bom xmlns:x=\"http://cyclonedx.org/schema/bom/1.4\">", "---\nbomFormat: CycloneDX\n",
+        "SPDXID: x\nspdxVersion: SPDX-2.3\n", "<rdf:RDF xmlns:x='http://spdx.org/rdf/terms#'>",
+        R"({"@context":"https://spdx.org/rdf/3.0.1/spdx-context.jsonld"})",
+        R"({"artifactRelationships":[]})"}) {
+    EXPECT_TRUE(is_found(bill)) << bill;
+    std::string wide;
+    for (const char* c = bill; *c != '\0'; ++c) wide += {*c, '\0'};
+    EXPECT_TRUE(is_found(wide)) << bill;
+  }
+  for (const char* other : {"", "lodash 4.17.20", "// SPDX-License-Identifier: MIT",
+                            "the tag SPDXVersion: is first", "<project/>", R"({"version":1})"}) {
+    EXPECT_FALSE(is_found(other)) << other;
+  }
+}
 
 TEST_F(DirectoryTest, IsAProjectOrAnEnvironment) {
   EXPECT_EQ(Read(), (Lines{absl::StrCat("error: ", directory_.string(),

@@ -212,10 +212,7 @@ Said SaidOfNpm(absl::string_view address, absl::string_view name, absl::string_v
 
 Said SaidOfPython(absl::string_view file, absl::string_view name,
                   std::span<const absl::string_view> versions) {
-  const auto is_name = [&](absl::string_view text) {
-    const auto one = PackageKey("PyPI", text), other = PackageKey("PyPI", name);
-    return one.ok() && other.ok() && *one == *other;
-  };
+  const auto is_name = [&](absl::string_view text) { return IsSamePackage("PyPI", text, name); };
   const auto is_version = [&](absl::string_view text) {
     return std::ranges::any_of(versions, [&](absl::string_view version) {
       return IsSameVersion(Order::kPep440, text, version);
@@ -456,11 +453,6 @@ absl::Status SkipContradictions(const JsonView& dependencies, const std::string&
   return absl::OkStatus();
 }
 
-// One text for all spellings of a package of Python.
-std::string KeyOfPython(absl::string_view name) {
-  return PackageKey("PyPI", name).value_or(std::string(name));
-}
-
 using PoetryVersions = std::map<std::string, std::vector<absl::string_view>>;
 
 // Marks what a package needs under all circumstances and the file does not list.
@@ -475,7 +467,7 @@ absl::Status SkipMissingOf(const LockedPackage& package, const PoetryVersions& v
                                                       "platform"};
   for (const auto& [key, need] : *node->as_table()) {
     if (IsConditional(need, kConditions)) continue;
-    if (versions.contains(KeyOfPython(KeyOf(key)))) continue;
+    if (versions.contains(KeyOrName("PyPI", KeyOf(key)))) continue;
     SHOAL_RETURN_IF_ERROR(collector.Skip(KeyOf(key), NeededBy(package.name)));
   }
   return absl::OkStatus();
@@ -499,7 +491,7 @@ absl::Status ReadPoetryMetadata(const toml::table& metadata, const PoetryVersion
       return collector.Wrong(node.source().begin.line, absl::StrCat(part, " is no table"));
     }
     for (const auto& [name, list] : *node.as_table()) {
-      const std::string of = KeyOfPython(KeyOf(name));
+      const std::string of = KeyOrName("PyPI", KeyOf(name));
       if (!versions.contains(of)) {
         SHOAL_RETURN_IF_ERROR(
             collector.Skip(KeyOf(name), absl::StrCat("is named in metadata.", part,
@@ -714,7 +706,7 @@ absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
 }
 
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
-  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
+  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector.file()));
   const toml::table* const metadata = file["metadata"].as_table();
   if (metadata != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(const std::string version, TextOf(*metadata, "lock-version", collector));
@@ -729,7 +721,7 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
   // One package may be there in several versions, for several versions of Python.
   std::map<std::string, std::vector<absl::string_view>> versions;
   for (const LockedPackage& package : packages) {
-    versions[KeyOfPython(package.name)].push_back(package.version);
+    versions[KeyOrName("PyPI", package.name)].push_back(package.version);
   }
   std::map<std::string, const toml::node*> files;
   SHOAL_RETURN_IF_ERROR(ReadPoetryMetadata(*metadata, versions, files, collector));
@@ -753,7 +745,7 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
       collector.Own();
       continue;
     }
-    const std::string key = KeyOfPython(package.name);
+    const std::string key = KeyOrName("PyPI", package.name);
     const absl::string_view version = package.version;
     absl::string_view doubt;
     // An index is asked for a package by name and version. What comes from elsewhere is what it is.
@@ -770,18 +762,14 @@ absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {
 }
 
 std::string NameOfCargoMember(absl::string_view content) {
-  Inventory ignored;
-  const std::string file;
-  const Distribution distribution;
-  const Collector collector(file, distribution, ignored);
-  const absl::StatusOr<toml::table> manifest = ParseToml(content, collector);
+  const absl::StatusOr<toml::table> manifest = ParseToml(content, "");
   if (!manifest.ok() || manifest->contains("workspace")) return "";
   return (*manifest)["package"]["name"].value_or(std::string());
 }
 
 absl::Status ParseCargoLock(absl::string_view content, Collector& collector) {
   constexpr int64_t kNewest = 4;
-  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
+  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector.file()));
   if (const toml::node* const version = file.get("version"); version != nullptr) {
     const int64_t number = version->value<int64_t>().value_or(0);
     if (number < 1 || number > kNewest) {

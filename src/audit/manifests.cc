@@ -22,7 +22,6 @@
 #include "src/audit/toml.h"
 #include "src/audit/version.h"
 #include "src/base/status_macros.h"
-#include "src/storage/file.h"
 
 namespace shoal::audit {
 namespace {
@@ -30,6 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::string_view kNodeModules = "node_modules";
+// What a name of Python ends before, in a requirement.
+constexpr absl::string_view kNameEnds = " \t[(<>=!~@;,";
 constexpr const char* kKindsOfNeeds[] = {"dependencies", "devDependencies", "optionalDependencies",
                                          "peerDependencies"};
 
@@ -38,11 +39,7 @@ absl::StatusOr<std::string> ReadBeside(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return absl::NotFoundError(path.string());
-  // To open a pipe that nobody writes to would take forever.
-  if (!fs::is_regular_file(status)) {
-    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": is no regular file"));
-  }
-  return ReadFile(path.string(), kMaxFileBytes);
+  return ReadRegular(path.string());
 }
 
 // What an entry of a lock file of npm, or a package.json, needs: each name with all that is asked
@@ -204,8 +201,7 @@ absl::StatusOr<GoMod> ParseGoMod(absl::string_view content, const std::string& f
   for (const absl::string_view line : absl::StrSplit(content, '\n')) {
     ++number;
     const auto wrong = [&] {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file, ":", number, ": is no line of go.mod that is understood"));
+      return WrongAt(file, number, "is no line of go.mod that is understood");
     };
     std::optional<std::vector<std::string>> words = WordsOf(line);
     if (!words.has_value()) return wrong();
@@ -305,18 +301,15 @@ class LockedNames {
               Collector& collector)
       : ecosystem_(ecosystem), manifest_(manifest.string()), tool_(tool), collector_(collector) {}
 
-  void Add(absl::string_view name) { names_.insert(KeyOfName(name)); }
+  void Add(absl::string_view name) { names_.insert(KeyOrName(ecosystem_, name)); }
   absl::Status SkipIfMissing(absl::string_view name) {
-    if (names_.contains(KeyOfName(name))) return absl::OkStatus();
+    if (names_.contains(KeyOrName(ecosystem_, name))) return absl::OkStatus();
     return collector_.Skip(
         name, absl::StrCat("is needed by ", manifest_,
                            ", and the lock file was made without it: ", tool_, " makes it anew"));
   }
 
  private:
-  std::string KeyOfName(absl::string_view name) const {
-    return PackageKey(ecosystem_, name).value_or(std::string(name));
-  }
   const std::string ecosystem_, manifest_, tool_;
   Collector& collector_;
   std::set<std::string> names_;
@@ -347,8 +340,8 @@ absl::Status CompareCargo(const fs::path& lock, absl::string_view content, Colle
   const absl::StatusOr<std::string> text = ReadBeside(path);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();
   SHOAL_RETURN_IF_ERROR(text.status());
-  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
-  SHOAL_ASSIGN_OR_RETURN(const toml::table manifest, ParseToml(*text, collector));
+  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector.file()));
+  SHOAL_ASSIGN_OR_RETURN(const toml::table manifest, ParseToml(*text, collector.file()));
   const std::string name = manifest["package"]["name"].value_or(std::string());
   if (name.empty()) return absl::OkStatus();  // the root of a workspace, which needs nothing itself
   LockedNames locked("crates.io", path, "cargo build", collector);
@@ -396,7 +389,7 @@ absl::Status CompareRequirements(const toml::array* requirements, LockedNames& l
   for (size_t i = 0; requirements != nullptr && i < requirements->size(); ++i) {
     const std::string requirement = (*requirements)[i].value_or(std::string());
     const absl::string_view name = absl::StripAsciiWhitespace(absl::string_view(requirement));
-    const size_t end = name.find_first_of(" \t[(<>=!~@;,");
+    const size_t end = name.find_first_of(kNameEnds);
     // A table is another group, which is compared itself.
     if (name.empty() || absl::StrContains(name, ";")) continue;
     SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(name.substr(0, end)));
@@ -409,8 +402,8 @@ absl::Status ComparePoetry(const fs::path& lock, absl::string_view content, Coll
   const absl::StatusOr<std::string> text = ReadBeside(path);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();
   SHOAL_RETURN_IF_ERROR(text.status());
-  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector));
-  SHOAL_ASSIGN_OR_RETURN(const toml::table manifest, ParseToml(*text, collector));
+  SHOAL_ASSIGN_OR_RETURN(const toml::table file, ParseToml(content, collector.file()));
+  SHOAL_ASSIGN_OR_RETURN(const toml::table manifest, ParseToml(*text, collector.file()));
   LockedNames locked("PyPI", path, "poetry lock", collector);
   const toml::array* const packages = file["package"].as_array();
   for (size_t i = 0; packages != nullptr && i < packages->size(); ++i) {
@@ -468,7 +461,7 @@ bool IsBuildTool(absl::string_view requirement) {
   static constexpr absl::string_view kTools[] = {
       "setuptools",  "setuptools-scm", "wheel",   "hatchling",         "hatch-vcs",    "flit-core",
       "poetry-core", "pdm-backend",    "maturin", "scikit-build-core", "meson-python", "uv-build"};
-  const size_t end = requirement.find_first_of(" \t[(<>=!~@;,");
+  const size_t end = requirement.find_first_of(kNameEnds);
   const std::string name = absl::StrReplaceAll(absl::AsciiStrToLower(requirement.substr(0, end)),
                                                {{"_", "-"}, {".", "-"}});
   if (std::ranges::find(kTools, name) == std::end(kTools)) return false;
@@ -535,10 +528,7 @@ bool NeedsNothing(const std::string& path) {
     const absl::StatusOr<GoMod> mod = ParseGoMod(*content, path);
     return mod.ok() && mod->required.empty();
   }
-  Inventory ignored;
-  const Distribution distribution;
-  const Collector collector(path, distribution, ignored);
-  const absl::StatusOr<toml::table> manifest = ParseToml(*content, collector);
+  const absl::StatusOr<toml::table> manifest = ParseToml(*content, path);
   return manifest.ok() && PyprojectNeedsNothing(*manifest);
 }
 

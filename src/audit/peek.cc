@@ -10,8 +10,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 namespace shoal::audit {
 namespace {
@@ -85,8 +83,10 @@ std::optional<std::string> Peek(const std::string& path) {
 }
 
 bool HasLine(absl::string_view text, absl::string_view beginning) {
-  for (const absl::string_view line : absl::StrSplit(text, absl::ByAnyChar("\r\n"))) {
-    if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), beginning)) return true;
+  for (size_t at = text.find(beginning); at != absl::string_view::npos;
+       at = text.find(beginning, at + 1)) {
+    const size_t last = text.substr(0, at).find_last_not_of(" \t\v\f");
+    if (last == absl::string_view::npos || text[last] == '\n' || text[last] == '\r') return true;
   }
   return false;
 }

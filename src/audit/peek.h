@@ -19,7 +19,8 @@ bool IsCodeOrMedia(absl::string_view name);
 // Nothing for one that cannot be read, or JSON of more than 64 MiB.
 std::optional<std::string> Peek(const std::string& path);
 
-// Whether a text has a line that begins so, behind blanks.
+// Whether a text has a line that begins so, behind blanks. `beginning` begins with none, and has no
+// line's end in it.
 bool HasLine(absl::string_view text, absl::string_view beginning);
 
 }  // namespace shoal::audit

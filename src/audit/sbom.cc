@@ -1,10 +1,7 @@
 // What bills of materials of all notations name: package URLs, and what stands beside them.
 #include <algorithm>
-#include <functional>
 #include <iterator>
-#include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +17,6 @@
 #include "src/audit/version.h"
 #include "src/base/ascii.h"
 #include "src/base/status_macros.h"
-#include "src/table/records.h"
 
 namespace shoal::audit {
 namespace {
@@ -242,9 +238,7 @@ Said SaidOfCrate(absl::string_view address, absl::string_view name, absl::string
   // Names and versions may have hyphens.
   const absl::string_view file = whole;
   for (size_t at = file.find('-'); at != absl::string_view::npos; at = file.find('-', at + 1)) {
-    const auto one = PackageKey("crates.io", file.substr(0, at)),
-               other = PackageKey("crates.io", name);
-    if (one.ok() && other.ok() && *one == *other &&
+    if (IsSamePackage("crates.io", file.substr(0, at), name) &&
         CompareTexts(Order::kSemver, file.substr(at + 1), version) == 0) {
       return Said::kSame;
     }
@@ -387,10 +381,7 @@ bool HasNameOf(const BillPackage& package, const PackageUrl& url, absl::string_v
 
 bool HasVersionOf(const BillPackage& package, const PackageUrl& url, Order order) {
   const absl::string_view version = package.version;
-  if (version.empty() || url.version.empty() || version == url.version || version == "NONE" ||
-      version == "NOASSERTION") {
-    return true;
-  }
+  if (SaysNothing(version) || url.version.empty() || version == url.version) return true;
   const auto same = [&](absl::string_view a, absl::string_view b) {
     return CompareTexts(order, a, b) == 0;
   };
@@ -412,11 +403,9 @@ absl::string_view EcosystemOfType(absl::string_view type) {
   return "";
 }
 
-bool HasOtherName(const BillPackage& package, absl::string_view text) {
-  const std::optional<PackageUrl> url = ParsePackageUrl(text);
-  if (!url.has_value()) return false;
-  const absl::string_view ecosystem = EcosystemOfType(url->type);
-  return !ecosystem.empty() && !HasNameOf(package, *url, ecosystem);
+bool HasOtherName(const BillPackage& package, const PackageUrl& url) {
+  const absl::string_view ecosystem = EcosystemOfType(url.type);
+  return !ecosystem.empty() && !HasNameOf(package, url, ecosystem);
 }
 
 // Whether what stands beside a package URL is of another package or version. Of types that are not
@@ -430,7 +419,7 @@ bool Contradicts(const BillPackage& package, absl::string_view text) {
   const bool is_directory = package.hints.tool == BillTool::kNpm;
   // A part of a package has any name.
   const bool is_part = !url->subpath.empty() && ecosystem != "Go" && url->type != "deb";
-  return (!is_directory && !is_part && HasOtherName(package, text)) ||
+  return (!is_directory && !is_part && HasOtherName(package, *url)) ||
          !HasVersionOf(package, *url, *OrderOf(ecosystem));
 }
 
@@ -495,7 +484,7 @@ bool HasOtherCpe(const BillPackage& package, absl::string_view cpe) {
   if (of_cpe.empty()) return false;
   bool is_any = false;
   const auto is_of = [&](Order order, absl::string_view version) {
-    if (version.empty() || version == "NONE" || version == "NOASSERTION") return false;
+    if (SaysNothing(version)) return false;
     is_any = true;
     return IsOfCpe(order, version, of_cpe);
   };
@@ -510,15 +499,17 @@ bool HasOtherCpe(const BillPackage& package, absl::string_view cpe) {
 
 // Whether a package URL names an image, a repository or a module that nobody else can have: no
 // advisory of a table is about these.
-bool IsOfWhole(absl::string_view url) {
-  const std::optional<PackageUrl> parsed = ParsePackageUrl(url);
-  if (!parsed.has_value()) return false;
+bool NamesWhole(const PackageUrl& url) {
   static constexpr absl::string_view kTypes[] = {"oci",    "docker",    "github",
                                                  "gitlab", "bitbucket", "generic"};
-  const std::string full = FullName(*parsed);
-  return std::ranges::find(kTypes, parsed->type) != std::end(kTypes) ||
-         (parsed->type == "golang" && !IsOfGoItself(full) &&
+  const std::string full = FullName(url);
+  return std::ranges::find(kTypes, url.type) != std::end(kTypes) ||
+         (url.type == "golang" && !IsOfGoItself(full) &&
           !absl::StrContains(full.substr(0, full.find('/')), "."));
+}
+bool IsOfWhole(absl::string_view text) {
+  const std::optional<PackageUrl> url = ParsePackageUrl(text);
+  return url.has_value() && NamesWhole(*url);
 }
 
 std::string Shown(const BillPackage& package) {
@@ -589,14 +580,14 @@ absl::Status AddOther(const BillPackage& package, Collector& collector) {
     if (!url.has_value() || (url->type != "npm" && url->type != "pypi" && url->type != "cargo")) {
       return false;
     }
-    if (!url->subpath.empty() && !IsOfOwnCode(url->subpath) && HasOtherName(package, text)) {
+    if (!url->subpath.empty() && !IsOfOwnCode(url->subpath) && HasOtherName(package, *url)) {
       is_part = true;
       return true;
     }
     if (url->type != "npm" || package.is_subject) return false;
     const bool is_bare =
         !url->space.empty() && package.group.empty() && absl::EqualsIgnoreCase(bare, url->name);
-    return is_bare || (package.hints.tool == BillTool::kNpm && HasOtherName(package, text));
+    return is_bare || (package.hints.tool == BillTool::kNpm && HasOtherName(package, *url));
   };
   if (!std::ranges::all_of(package.urls, is_other)) return absl::OkStatus();
   const std::optional<PackageUrl> url = ParsePackageUrl(package.urls[0]);
@@ -607,7 +598,7 @@ absl::Status AddOther(const BillPackage& package, Collector& collector) {
                                      : std::string(bare);
   if (!PackageKey(ecosystem, name).ok()) return absl::OkStatus();
   absl::string_view version = package.version;
-  if (version == "NONE" || version == "NOASSERTION") version = "";
+  if (SaysNothing(version)) version = "";
   // The package URL's is of what the part lies in.
   if (version.empty() && !is_part) version = url->version;
   return collector.Add(ecosystem, name, version, Certainty::kPossible,
@@ -618,7 +609,7 @@ absl::Status AddOther(const BillPackage& package, Collector& collector) {
 
 bool IsLookedUp(absl::string_view url) {
   const std::optional<PackageUrl> parsed = ParsePackageUrl(url);
-  return parsed.has_value() && !EcosystemOfType(parsed->type).empty() && !IsOfWhole(url);
+  return parsed.has_value() && !EcosystemOfType(parsed->type).empty() && !NamesWhole(*parsed);
 }
 
 bool IsSystemName(absl::string_view name) {
@@ -686,17 +677,12 @@ BillHints Tools::hints() const {
 }
 
 bool IsPackageArchive(absl::string_view name) {
-  static constexpr absl::string_view kPackages[] = {
-      ".tgz", ".whl",   ".egg", ".jar", ".war",   ".ear", ".aar", ".nupkg",
-      ".gem", ".crate", ".pex", ".pyz", ".conda", ".deb", ".rpm", ".apk"};
   static constexpr absl::string_view kOthers[] = {".zip",    ".tar",  ".tar.gz", ".tar.bz2",
                                                   ".tar.xz", ".tbz2", ".txz",    ".tar.zst"};
-  for (const absl::string_view end : kPackages) {
-    if (absl::EndsWithIgnoreCase(name, end)) return true;
-  }
+  const auto ends_with = [&](absl::string_view end) { return absl::EndsWithIgnoreCase(name, end); };
+  if (std::ranges::any_of(kPackageEnds, ends_with) || ends_with(".egg")) return true;
   absl::string_view file = BaseName(name);
-  const auto* const end = std::ranges::find_if(
-      kOthers, [&](absl::string_view e) { return absl::EndsWithIgnoreCase(file, e); });
+  const auto* const end = std::ranges::find_if(kOthers, ends_with);
   if (end == std::end(kOthers)) return false;
   file.remove_suffix(end->size());
   const auto is_digit = [](absl::string_view text, size_t at) {
@@ -710,29 +696,6 @@ bool IsPackageArchive(absl::string_view name) {
     absl::ConsumePrefix(&version, "v");
     // Behind an underscore a number alone is more often one of something else.
     if (is_digit(version, 0) && (file[at] == '-' || has_dot(at))) return true;
-  }
-  return false;
-}
-
-bool LooksLikeABill(absl::string_view part) {
-  std::string text(part);
-  std::erase(text, '\0');  // UTF-16 has a zero beside every letter
-  static constexpr absl::string_view kAnywhere[] = {"\"bomFormat\"", "\"spdxVersion\"",
-                                                    "\"artifactRelationships\"", "spdx.org/rdf/",
-                                                    "cyclonedx.org/schema/bom"};
-  // Of tags and of YAML.
-  static constexpr absl::string_view kOfLine[] = {"SPDXVersion:", "spdxVersion:", "bomFormat:"};
-  if (std::ranges::any_of(kAnywhere,
-                          [&](absl::string_view mark) { return absl::StrContains(text, mark); })) {
-    return true;
-  }
-  for (absl::string_view line : absl::StrSplit(text, absl::ByAnyChar("\r\n"))) {
-    absl::ConsumePrefix(&line, table::kByteOrderMark);
-    line = absl::StripLeadingAsciiWhitespace(line);
-    if (std::ranges::any_of(kOfLine,
-                            [&](absl::string_view mark) { return absl::StartsWith(line, mark); })) {
-      return true;
-    }
   }
   return false;
 }

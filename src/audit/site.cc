@@ -17,21 +17,18 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "src/storage/file.h"
+#include "src/audit/collector.h"
 
 namespace shoal::audit {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxListBytes = size_t{1} << 26;
 constexpr size_t kMaxNamed = 3;
 
 // The lines of a file. Nothing if it is no regular one or cannot be read.
 std::optional<std::vector<std::string>> LinesOf(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return std::nullopt;
-  const absl::StatusOr<std::string> text = ReadFile(path, kMaxListBytes);
+  const absl::StatusOr<std::string> text = ReadRegular(path);
   if (!text.ok()) return std::nullopt;
   std::vector<std::string> lines =
       absl::StrSplit(*text, absl::ByAnyChar("\r\n"), absl::SkipWhitespace());

@@ -163,7 +163,7 @@ class SpdxDocument {
   // Of the last one.
   void SetFileId(absl::string_view id) {
     AddElement(id);
-    if (!files_.empty()) files_.back().id = std::string(id);
+    files_.back().id = std::string(id);
   }
   void AddRelation(absl::string_view from, absl::string_view type, absl::string_view to) {
     relations_.push_back({std::string(from), std::string(type), std::string(to)});
@@ -254,8 +254,7 @@ absl::Status SpdxDocument::SkipWhatIsNotThere(Collector& collector) const {
   for (const Package& package : packages_) known.insert(package.id);
   for (const Relation& relation : relations_) {
     for (const std::string& id : {relation.from, relation.to}) {
-      const bool is_none = id.empty() || id == "NONE" || id == "NOASSERTION";
-      if (is_none || !known.insert(id).second) continue;
+      if (SaysNothing(id) || !known.insert(id).second) continue;
       SHOAL_RETURN_IF_ERROR(
           collector.Skip(id, "is in a relationship, and the document has no element of that id"));
     }
@@ -575,17 +574,12 @@ absl::Status SpdxTagReader::Take(absl::string_view tag, absl::string_view value)
 absl::Status SpdxTagReader::TakeReference(absl::string_view value,
                                           std::span<const absl::string_view> words) {
   if (!in_package_) return Wrong("is of no package");
-  if (words.size() >= 2 && IsPurlType(words[1])) {
-    if (words.size() != 3) return Wrong("is no reference to a package URL");
-    KeepReference(words[1], words[2], document_.packages().back().package);
-  } else if (words.size() < 3) {
-    return Wrong("is no reference");
-  } else if (words.size() > 3) {
-    // A blank in the midst of a category makes its rest the type.
-    return collector_.Skip(value, "is no reference that is understood");
-  } else {
-    KeepReference(words[1], words[2], document_.packages().back().package);
-  }
+  const bool is_purl = words.size() >= 2 && IsPurlType(words[1]);
+  if (is_purl && words.size() != 3) return Wrong("is no reference to a package URL");
+  if (words.size() < 3) return Wrong("is no reference");
+  // A blank in the midst of a category makes its rest the type.
+  if (words.size() > 3) return collector_.Skip(value, "is no reference that is understood");
+  KeepReference(words[1], words[2], document_.packages().back().package);
   return absl::OkStatus();
 }
 

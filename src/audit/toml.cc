@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "src/audit/collector.h"
 #include "src/base/status_macros.h"
 #include "src/table/records.h"
 
@@ -39,9 +40,9 @@ size_t AfterString(absl::string_view text, size_t at) {
 
 // What the parser takes, but this program cannot bear: keys of very many parts. Also what TOML has
 // not, so that this function and the parser agree on where a line ends.
-absl::Status CheckToml(absl::string_view text, const Collector& collector) {
+absl::Status CheckToml(absl::string_view text, const std::string& file) {
   if (text.size() > kMaxTomlBytes) {
-    return collector.Wrong(1, absl::StrCat("has more than ", kMaxTomlBytes >> 20, " MiB"));
+    return WrongAt(file, 1, absl::StrCat("has more than ", kMaxTomlBytes >> 20, " MiB"));
   }
   uint64_t line = 1;
   size_t parts = 1;
@@ -49,13 +50,13 @@ absl::Status CheckToml(absl::string_view text, const Collector& collector) {
     const char c = text[at];
     const bool ends_line = c == '\n' || (c == '\r' && absl::StartsWith(text.substr(at), "\r\n"));
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t' && !ends_line) {
-      return collector.Wrong(line, "not TOML: a control character");
+      return WrongAt(file, line, "not TOML: a control character");
     }
     // toml++ asks of what is not ASCII, here and behind a backslash, whether it is white space, and
     // what its function then does is undefined for most of it. In TOML it stands in strings and
     // comments alone.
     if (!absl::ascii_isascii(static_cast<unsigned char>(c))) {
-      return collector.Wrong(line, "not TOML: a character outside of strings that is not ASCII");
+      return WrongAt(file, line, "not TOML: a character outside of strings that is not ASCII");
     }
     if (c == '"' || c == '\'') {
       const size_t after = AfterString(text, at);
@@ -64,7 +65,7 @@ absl::Status CheckToml(absl::string_view text, const Collector& collector) {
         // A backslash may stand before white space that ends at the next character of the string.
         const size_t next = std::min(text.find_first_not_of(" \t\r\n", i + 1), after - 1);
         if (!absl::ascii_isascii(static_cast<unsigned char>(text[next]))) {
-          return collector.Wrong(line, "a character that is not ASCII behind a backslash");
+          return WrongAt(file, line, "a character that is not ASCII behind a backslash");
         }
         i = next == i + 1 ? next : next - 1;  // what is escaped is no backslash of its own
       }
@@ -82,7 +83,7 @@ absl::Status CheckToml(absl::string_view text, const Collector& collector) {
     if (absl::string_view("\n=,[{").find(c) != absl::string_view::npos) parts = 1;
     parts += c == '.';
     if (parts > kMaxKeyParts) {
-      return collector.Wrong(line, absl::StrCat("a key has more than ", kMaxKeyParts, " parts"));
+      return WrongAt(file, line, absl::StrCat("a key has more than ", kMaxKeyParts, " parts"));
     }
     ++at;
   }
@@ -91,17 +92,17 @@ absl::Status CheckToml(absl::string_view text, const Collector& collector) {
 
 }  // namespace
 
-absl::StatusOr<toml::table> ParseToml(absl::string_view content, const Collector& collector) {
+absl::StatusOr<toml::table> ParseToml(absl::string_view content, const std::string& file) {
   if (const absl::Status utf16 = table::RefuseUtf16(content); !utf16.ok()) {
-    return collector.Wrong(1, utf16.message());
+    return WrongAt(file, 1, utf16.message());
   }
-  absl::ConsumePrefix(&content, "\xef\xbb\xbf");  // a byte order mark
-  SHOAL_RETURN_IF_ERROR(CheckToml(content, collector));
+  absl::ConsumePrefix(&content, table::kByteOrderMark);
+  SHOAL_RETURN_IF_ERROR(CheckToml(content, file));
   toml::parse_result parsed = toml::parse(std::string_view(content.data(), content.size()));
   if (!parsed) {
     const std::string_view what = parsed.error().description();
-    return collector.Wrong(parsed.error().source().begin.line,
-                           absl::StrCat("not TOML: ", absl::string_view(what.data(), what.size())));
+    return WrongAt(file, parsed.error().source().begin.line,
+                   absl::StrCat("not TOML: ", absl::string_view(what.data(), what.size())));
   }
   return std::move(parsed).table();
 }
