@@ -8,21 +8,17 @@
 #include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
+#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 
 namespace shoal {
 namespace {
 
+using ::shoal::testing::TestClock;
 using ::shoal::testing::TestRandom;
 
-class SetClock final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return now_s; }
-  uint64_t now_s = 1'000'000;
-};
-
 TEST(ClockTest, AnUndisturbedClockIsNotSet) {
-  SetClock wall;
+  TestClock wall(1'000'000);
   const UndisturbedClock clock(wall);
   wall.now_s += 3 * 3600;
   EXPECT_GE(clock.NowSeconds(), 1'000'000u);

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/test_clock.h"
 #include "src/client/testing/fake_frontend.h"
 
 namespace shoal::client {
@@ -246,10 +247,7 @@ TEST_F(RetrievalTest, ErrorsOfTheSourceEndTheLookup) {
 // Answers of an expired table are neither believed nor erased (LookUp in retrieval.h).
 TEST_F(RetrievalTest, AnExpiredTableGivesNoResultAtAll) {
   Start();
-  class ExpiringClock final : public Clock {
-   public:
-    uint64_t NowSeconds() const override { return 1'900'000'000; }
-  } later;
+  const shoal::testing::TestClock later(1'900'000'000);
   environment_.clock = &later;
   ChangingKeys keys;
   keys.first = keys.second = KeysOf({"key-1", "nobody"});

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
+#include "src/base/testing/test_clock.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/fuzz/target.h"
 #include "src/net/http_rules.h"
@@ -132,7 +133,7 @@ void AddPeerPort(std::vector<Target>& targets) {
 
 // The states of parties 2 and 3, as party 2 answers with them.
 void AddPartyStates(std::vector<Target>& targets) {
-  const auto clock = std::make_shared<server::testing::TestClock>();
+  const auto clock = std::make_shared<testing::TestClock>();
   wire::PartyStatesResponse genuine;
   for (uint32_t party = 2; party <= 3; ++party) {
     wire::PartyState& state = *genuine.add_parties();

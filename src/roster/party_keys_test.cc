@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/roster/signing_record.h"
 #include "src/storage/file.h"
@@ -37,10 +38,10 @@ extern "C" int fsync(int fd) {
 namespace shoal::roster {
 namespace {
 
+using ::shoal::testing::kNowS;
 using ::shoal::testing::StatusIs;
 using ::shoal::testing::TestRandom;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr uint64_t kNowS = 1'800'000'000;
 
 class PartyKeysTest : public ::testing::Test {
  protected:

@@ -8,20 +8,15 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
+#include "src/base/testing/test_clock.h"
 
 namespace shoal::shoald {
 namespace {
 
+using ::shoal::testing::TestClock;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Optional;
-
-class OffsetClock final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return static_cast<uint64_t>(1'800'000'000 + offset_s); }
-  uint64_t SteadyMilliseconds() const override { return 1'000'000; }
-  int64_t offset_s = 0;
-};
 
 class ChainStatesTest : public ::testing::Test {
  protected:
@@ -45,12 +40,12 @@ class ChainStatesTest : public ::testing::Test {
                -> absl::StatusOr<wire::PartyStatesResponse> { return next.Answer(request); };
   }
 
-  OffsetClock clocks_[kParties];
+  TestClock clocks_[kParties];
 };
 
 TEST_F(ChainStatesTest, EveryPartyIsHeardAndItsClockMeasuredAgainstTheCallers) {
-  clocks_[1].offset_s = 7;
-  clocks_[2].offset_s = -20;
+  clocks_[1].now_s += 7;
+  clocks_[2].now_s -= 20;
   ChainStates third = Make(3, nullptr);
   ChainStates second = Make(2, Asks(third));
   ChainStates first = Make(1, Asks(second));
@@ -60,7 +55,8 @@ TEST_F(ChainStatesTest, EveryPartyIsHeardAndItsClockMeasuredAgainstTheCallers) {
     EXPECT_EQ(states[party - 1].party(), party);
     EXPECT_EQ(states[party - 1].version(), absl::StrCat("0.2.", party));
     EXPECT_THAT(states[party - 1].problem(), IsEmpty());
-    EXPECT_EQ(states[party - 1].clock_offset_s(), clocks_[party - 1].offset_s);
+    EXPECT_EQ(states[party - 1].clock_offset_s(),
+              static_cast<int64_t>(clocks_[party - 1].now_s - testing::kNowS));
   }
   EXPECT_THAT(first.next_offset_s(), Optional(7));
   EXPECT_EQ(first.previous_offset_s(), std::nullopt);

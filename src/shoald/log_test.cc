@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "spdlog/logger.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/test_clock.h"
 
 namespace shoal::shoald {
 namespace {
@@ -15,13 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-class SteadyClock final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return 0; }
-  uint64_t SteadyMilliseconds() const override { return 1000 * now_s; }
-  uint64_t now_s = 1000;
-};
 
 // Keeps the lines that come.
 class KeepingSink final : public spdlog::sinks::sink {
@@ -50,7 +44,7 @@ class KeepingSink final : public spdlog::sinks::sink {
 
 class LogTest : public ::testing::Test {
  protected:
-  SteadyClock clock_;
+  testing::TestClock clock_;
   std::shared_ptr<KeepingSink> kept_ = std::make_shared<KeepingSink>();
   std::shared_ptr<RepeatFilter> filter_ = std::make_shared<RepeatFilter>(kept_, &clock_);
   spdlog::logger log_{"test", filter_};
@@ -58,11 +52,11 @@ class LogTest : public ::testing::Test {
 
 TEST_F(LogTest, AnErrorThatComesAgainIsSaidOnceAndThenCounted) {
   for (int i = 0; i < 342; ++i) {
-    clock_.now_s = 1000 + i;
+    clock_.steady_s = 1000 + i;
     log_.error("no round could be opened: party 2 does not answer");
   }
   EXPECT_THAT(kept_->Take(), ElementsAre("no round could be opened: party 2 does not answer"));
-  clock_.now_s = 1600;
+  clock_.steady_s = 1600;
   log_.info("something else");
   EXPECT_THAT(kept_->Take(), ElementsAre("no round could be opened: party 2 does not answer (the "
                                          "same 341 times in the last 10 minutes)",
@@ -70,7 +64,7 @@ TEST_F(LogTest, AnErrorThatComesAgainIsSaidOnceAndThenCounted) {
   // It goes on: counted for another ten minutes, from the first time on.
   log_.error("no round could be opened: party 2 does not answer");
   EXPECT_THAT(kept_->Take(), IsEmpty());
-  clock_.now_s = 2200;
+  clock_.steady_s = 2200;
   log_.error("no round could be opened: party 2 does not answer");
   EXPECT_THAT(kept_->Take(), ElementsAre("no round could be opened: party 2 does not answer (the "
                                          "same 1 time in the last 10 minutes)"));
@@ -78,7 +72,7 @@ TEST_F(LogTest, AnErrorThatComesAgainIsSaidOnceAndThenCounted) {
 
 TEST_F(LogTest, AfterTenQuietMinutesAnErrorIsNewAgain) {
   log_.error("x");
-  clock_.now_s += 600;
+  clock_.steady_s += 600;
   log_.error("x");
   EXPECT_THAT(kept_->Take(), ElementsAre("x", "x"));
 }

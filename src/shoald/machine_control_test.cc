@@ -22,6 +22,7 @@
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
+#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/cli/exit_code.h"
 #include "src/machines/machines.h"
@@ -47,20 +48,10 @@ using machines::testing::RoundClusters;
 using server::Party;
 using ::shoal::testing::Soon;
 using ::shoal::testing::StatusIs;
+using ::shoal::testing::TestClock;
 using ::shoal::testing::TestRandom;
 using namespace std::chrono_literals;
 constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
-
-// The date is the tests', as rosters are of it; time passes.
-class PassingClock final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return roster::testing::kNowS; }
-  uint64_t SteadyMilliseconds() const override {
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                     std::chrono::steady_clock::now().time_since_epoch())
-                                     .count());
-  }
-};
 
 constexpr server::RoundPlan kPlan = {.onions_window_s = 3600,
                                      .queries_window_s = 3600,
@@ -79,6 +70,7 @@ class Job {
         keys_({count, 1}, table_.random()),
         control_(count),
         rounds_(count) {
+    clock_.passes = true;  // what machines show waits for the moment that all are told
     *keys_.draft().mutable_noise() =
         roster::NoiseToWire(server::testing::DeploymentOptions().noise);
     roster_ = keys_.roster(clock_.NowSeconds());
@@ -199,7 +191,7 @@ class Job {
 
   const uint32_t count_;
   const std::chrono::milliseconds heard_within_;
-  PassingClock clock_;
+  TestClock clock_;
   server::testing::Deployment table_;  // its rows, and its clients' secrets
   roster::testing::Parties keys_;
   std::optional<roster::Roster> roster_;

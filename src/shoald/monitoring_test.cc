@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/test_clock.h"
 #include "src/net/testing/test_identity.h"
 #include "src/server/testing/deployment.h"
 
@@ -30,7 +31,7 @@ class MonitoringTest : public ::testing::Test {
     monitoring_.emplace(config_, deployment_.roster(), identity_.tls(), deployment_.clock());
   }
   Metrics& metrics() { return monitoring_->metrics(); }
-  server::testing::TestClock& clock() { return deployment_.clock(); }
+  shoal::testing::TestClock& clock() { return deployment_.clock(); }
 
   // The figure on a page with this name and, besides the party's, these labels; -1 if there is
   // none.

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
+#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
@@ -634,7 +635,7 @@ class Chain {
   server::testing::Deployment table_;  // its rows, and its clients' secrets
   roster::testing::Parties keys_;
   std::optional<roster::Roster> roster_;
-  server::testing::TestClock clock_;
+  shoal::testing::TestClock clock_;
   ThreadPool pool_{2};
   SpoolPlace spools_{::testing::TempDir(), 1 << 28};
   uint64_t rounds_ = 0;

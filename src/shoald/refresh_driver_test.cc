@@ -8,9 +8,9 @@
 
 #include "gtest/gtest.h"
 #include "src/base/check.h"
-#include "src/base/clock.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
+#include "src/base/testing/test_clock.h"
 #include "src/server/testing/deployment.h"
 
 namespace shoal::shoald {
@@ -20,6 +20,7 @@ using server::testing::Break;
 using server::testing::Client;
 using server::testing::Deployment;
 using ::shoal::testing::Soon;
+using ::shoal::testing::TestClock;
 
 server::testing::DeploymentOptions WithTerms() {
   wire::TermLimit limit;
@@ -29,21 +30,6 @@ server::testing::DeploymentOptions WithTerms() {
           .plan = {.stage_limit_s = 100, .terms = {.refreshes = 2, .every_hours = 1}},
           .term_limit = limit};
 }
-
-// Counts how often the driver asks for the time, which it does for each refresh that has failed.
-class CountedClock final : public Clock {
- public:
-  explicit CountedClock(const Clock* clock) : clock_(clock) {}
-  uint64_t NowSeconds() const override { return clock_->NowSeconds(); }
-  uint64_t SteadyMilliseconds() const override {
-    ++looks;
-    return clock_->SteadyMilliseconds();
-  }
-  mutable std::atomic<uint64_t> looks = 0;
-
- private:
-  const Clock* const clock_;
-};
 
 class RefreshDriverTest : public ::testing::Test {
  protected:
@@ -72,8 +58,8 @@ class RefreshDriverTest : public ::testing::Test {
   // Waits until the driver has looked, with the clock as it is, at what is due. What the first of
   // these turns begins, and the time of the next try, have ended by the third.
   void LetTheDriverLook() {
-    const uint64_t before = clock_.looks;
-    ASSERT_TRUE(Soon([&] { return clock_.looks >= before + 3; }));
+    const uint64_t before = clock_.steady_reads;
+    ASSERT_TRUE(Soon([&] { return clock_.steady_reads >= before + 3; }));
   }
   // Answers of an epoch are shown.
   bool Shows(uint64_t epoch) {
@@ -83,7 +69,8 @@ class RefreshDriverTest : public ::testing::Test {
   }
 
   Deployment deployment_;
-  CountedClock clock_{&deployment_.clock()};
+  // The driver's alone. It reads it for each refresh that has failed.
+  TestClock clock_;
   std::optional<Client> client_;
   std::atomic<int> done_ = 0, failed_ = 0;
   std::unique_ptr<RefreshDriver> driver_;
@@ -117,12 +104,12 @@ TEST_F(RefreshDriverTest, WhatFailsIsTriedAgainAfterAPause) {
   LetTheDriverLook();
   EXPECT_EQ(failed_ + done_, 1);
   EXPECT_NE(deployment_.refreshes().Reports()[0].problem(), "");
-  deployment_.clock().steady_s += 2;
+  clock_.steady_s += 2;
   ASSERT_TRUE(Soon([&] { return failed_ == 2; }));
-  deployment_.clock().steady_s += 3;
+  clock_.steady_s += 3;
   LetTheDriverLook();
   EXPECT_EQ(failed_ + done_, 2);
-  deployment_.clock().steady_s += 1;
+  clock_.steady_s += 1;
   ASSERT_TRUE(Soon([&] { return done_ == 1; }));
   EXPECT_EQ(deployment_.refreshes().Reports()[0].number(), 1);
   EXPECT_EQ(deployment_.refreshes().Reports()[0].problem(), "");
@@ -134,7 +121,7 @@ TEST_F(RefreshDriverTest, APartyThatTakesTheEpochLaterIsWaitedFor) {
   const uint64_t epoch = NextEpoch(/*parties=*/2);
   ASSERT_TRUE(Soon([&] { return failed_ == 1; }));
   SHOAL_ASSERT_OK(deployment_.Take(3, epoch));
-  deployment_.clock().steady_s += 2;
+  clock_.steady_s += 2;
   ASSERT_TRUE(Soon([&] { return done_ == 1; }));
   EXPECT_TRUE(Shows(epoch));
 }

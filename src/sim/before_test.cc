@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
-#include "src/base/clock.h"
 #include "src/base/testing/matchers.h"
+#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/config.h"
 #include "src/client/state.h"
@@ -36,11 +36,6 @@ using ::shoal::testing::StatusIs;
 constexpr uint64_t kNowS = 1'795'896'564;
 // The round in which the client held slots.
 constexpr RoundCounter kRound(1'795'896'563'001);
-
-class ClockOfThen final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return kNowS; }
-};
 
 class BeforeTest : public ::testing::Test {
  protected:
@@ -75,7 +70,7 @@ class BeforeTest : public ::testing::Test {
 
   const std::string directory_ = absl::StrCat(::testing::TempDir(), "/before");
   testing::TestRandom random_{1};
-  ClockOfThen clock_;
+  testing::TestClock clock_{kNowS};
   ThreadPool pool_{2};
 };
 

@@ -25,9 +25,9 @@
 #include "src/base/address_block.h"
 #include "src/base/byte_source.h"
 #include "src/base/check.h"
-#include "src/base/clock.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
+#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/engine_client.h"
 #include "src/client/retrieval.h"
@@ -63,12 +63,6 @@ using table::testing::Layout;
 using testing::StatusIs;
 using wire::Frame;
 using wire::FrameType;
-
-class FixedClock final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return now_s; }
-  uint64_t now_s = kNowS;
-};
 
 // One server, and tables that three parties sign.
 class World {
@@ -319,7 +313,7 @@ struct Device {
 
   World* const world;
   const pir::Engine* const engine;
-  FixedClock clock;
+  testing::TestClock clock;
   testing::TestRandom random{33};
   client::State state;
   DirectTransport transport;
@@ -1733,7 +1727,7 @@ struct Crowd {
         nullptr);
   }
   World* const world;
-  FixedClock clock;
+  testing::TestClock clock;
   testing::TestRandom random{34};
   load::CrowdOptions options;
   load::CrowdKeys keys;

@@ -42,8 +42,10 @@ std::string FakeFrontend::Value(size_t i, uint64_t epoch) {
 }
 
 FakeFrontend::FakeFrontend(FakeOptions options)
-    : options_(options), random_(options.seed), parties_(MachinesOf(options), random_) {
-  clock_.now_s = options_.now_s;
+    : options_(options),
+      random_(options.seed),
+      clock_(options.now_s),
+      parties_(MachinesOf(options), random_) {
   wire::Roster& roster = parties_.draft();
   roster.set_deployment("fake");
   roster.set_epoch(options_.roster_epoch);

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/clock.h"
+#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/transport.h"
 #include "src/onion/hpke.h"
@@ -26,12 +26,6 @@
 #include "src/table/table.h"
 
 namespace shoal::client::testing {
-
-class TestClock final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return now_s; }
-  uint64_t now_s = 1'800'000'000;
-};
 
 struct FakeOptions {
   // Every epoch has the values of the first one.
@@ -48,7 +42,7 @@ struct FakeOptions {
   uint32_t row_bytes = 256;
   uint64_t seed = 1;
   // The time of its clock at the start.
-  uint64_t now_s = 1'800'000'000;
+  uint64_t now_s = shoal::testing::kNowS;
   uint32_t max_slots = 1 << 16;
   // Of party 1, at 127.0.0.1:7000, :7101, :7201 and so on. All of them are this object.
   uint32_t machines = 1;
@@ -94,7 +88,7 @@ class FakeFrontend final : public Transport {
   const roster::PinnedParties& pins() const { return *pins_; }
   const roster::Roster& roster() const { return *roster_; }
   const table::Table& table() const { return *table_; }
-  TestClock& clock() { return clock_; }
+  shoal::testing::TestClock& clock() { return clock_; }
   ThreadPool& pool() { return pool_; }
   shoal::testing::TestRandom& random() { return random_; }
   static std::string Key(size_t i);
@@ -202,7 +196,7 @@ class FakeFrontend final : public Transport {
 
   const FakeOptions options_;
   shoal::testing::TestRandom random_;
-  TestClock clock_;
+  shoal::testing::TestClock clock_;
   ThreadPool pool_{2};
   roster::testing::Parties parties_;
   std::optional<roster::PinnedParties> pins_;

@@ -9,13 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/random.h"
+#include "src/base/testing/test_clock.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
 #include "src/signature/bls.h"
 
 namespace shoal::roster::testing {
 
-inline constexpr uint64_t kNowS = 1'800'000'000;
+using shoal::testing::kNowS;
 
 // Parties party-1 .. party-n of the deployment "test", valid for a day around kNowS.
 class Parties {

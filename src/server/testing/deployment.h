@@ -14,7 +14,7 @@
 
 #include "src/base/address_block.h"
 #include "src/base/byte_source.h"
-#include "src/base/clock.h"
+#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/testing/parties.h"
@@ -30,14 +30,6 @@
 #include "src/storage/spool.h"
 
 namespace shoal::server::testing {
-
-class TestClock final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return now_s; }
-  uint64_t SteadyMilliseconds() const override { return 1000 * steady_s + steady_ms; }
-  std::atomic<uint64_t> now_s = roster::testing::kNowS;
-  std::atomic<uint64_t> steady_s = 1000, steady_ms = 0;  // the steady clock is their sum
-};
 
 // Where a link breaks in a stage: before its message arrives, half way through its bulk (that of
 // the answers in the online stage), or after all was done and before the answer is back.
@@ -112,7 +104,7 @@ class Deployment {
   const signature::SecretKey& key(uint32_t number) const { return parties_.keys(number).bls(); }
   // Between party `number` and the next.
   Tamper& tamper(uint32_t number);
-  TestClock& clock() { return clock_; }
+  ::shoal::testing::TestClock& clock() { return clock_; }
   // Of all parties.
   SpoolPlace& spools() { return spools_; }
   ::shoal::testing::TestRandom& random() { return random_; }
@@ -161,7 +153,7 @@ class Deployment {
 
   const DeploymentOptions options_;
   ::shoal::testing::TestRandom random_;
-  TestClock clock_;
+  ::shoal::testing::TestClock clock_;
   ThreadPool pool_;
   SpoolPlace spools_;
   roster::testing::Parties parties_;
