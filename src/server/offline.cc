@@ -413,6 +413,86 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Shuf
   return out;
 }
 
+namespace {
+
+// Tells all machines how many onions and how much noise each has, and sets which positions are
+// whose. INVALID_ARGUMENT if there are more onions than the header allows; errors of Machines.
+absl::StatusOr<Slices> DividePositions(const RoundContext& context, uint64_t onions, uint64_t noise,
+                                       machines::Machines& machines, OnlineMaterial& material) {
+  SHOAL_ASSIGN_OR_RETURN(Slices slices, GatherSlices(onions, noise, machines));
+  const uint64_t most = std::min<uint64_t>(
+      MaxPositions(context.party, context.max_slots, context.max_rows, context.noise),
+      OnlineMaterial::kDead - 1);
+  if (const uint64_t all = slices.positions_before(machines.count()); all > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "offline list: ", all, " onions at all machines, where the header allows ", most));
+  }
+  for (uint32_t rank = 0; rank <= machines.count(); ++rank) {
+    material.layout.positions.push_back(slices.positions_before(rank));
+  }
+  material.first_position = static_cast<uint32_t>(slices.positions_before(machines.rank()));
+  return slices;
+}
+
+// Makes the targets of all positions, and erases what came with those that are dead. Returns how
+// many are.
+absl::StatusOr<uint64_t> DropDead(const RoundContext& context, BytesView valid,
+                                  OnlineMaterial& material) {
+  uint64_t dead = 0;
+  const auto living = [&](uint64_t i) { return valid[i] != 0; };
+  SHOAL_ASSIGN_OR_RETURN(material.target, PageArray<uint32_t>::Create(material.positions, kSecret));
+  for (uint32_t i = 0; i < material.positions; ++i) {
+    // Where positions are shuffled, a living one gets its place below.
+    material.target[i] = context.is_backend() && living(i) ? 0 : OnlineMaterial::kDead;
+    if (living(i)) continue;
+    ++dead;
+    sodium_memzero(material.seeds.data() + size_t{32} * i, 32);
+  }
+  return dead;
+}
+
+// Shuffles the living onions and the noise: first computes all places, then moves the bytes.
+absl::StatusOr<shuffle::Scatter> ShuffleAll(const RoundContext& context, const Spool& inner,
+                                            const NoiseBatch& noise, BytesView permutation_key,
+                                            PartyShuffle& shuffle, const Resources& resources,
+                                            OnlineMaterial& material) {
+  const size_t inner_bytes = context.inner_bytes();
+  SHOAL_ASSIGN_OR_RETURN(auto noise_places, PageArray<uint32_t>::Create(noise.size(), kSecret));
+  std::ranges::fill(noise_places.span(), shuffle::Scatter::kNowhere);
+  SHOAL_RETURN_IF_ERROR(
+      shuffle.PlaceOwn(permutation_key, material.target.span(), noise_places.span()));
+  material.noise.reserve(noise.size());
+  for (size_t k = 0; k < noise.size(); ++k) {
+    if (noise_places[k] == shuffle::Scatter::kNowhere) continue;  // another machine's
+    material.noise.push_back({noise_places[k], noise.tallies[k]});
+  }
+  if (material.memory.forward.memory > 0) {
+    SHOAL_ASSIGN_OR_RETURN(
+        material.forward_memory,
+        ForwardMemory::MakeReady(material.next_positions, *material.arena, *resources.pool,
+                                 /*message=*/!context.sends_batch(resources)));
+  }
+
+  static_assert(OnlineMaterial::kDead == shuffle::Scatter::kNowhere);
+  SHOAL_ASSIGN_OR_RETURN(
+      Spool ordered,
+      material.arena->MakeList(shuffle::Scatter::MemoryBytes(material.next_positions, inner_bytes),
+                               material.memory.ordered.memory));
+  SHOAL_ASSIGN_OR_RETURN(
+      shuffle::Scatter scatter,
+      shuffle::Scatter::Create(material.next_positions, inner_bytes, std::move(ordered)));
+  scatter.TouchRoom(*resources.pool);
+  SHOAL_RETURN_IF_ERROR(
+      PutAll(inner, inner_bytes, material.target.span(), shuffle, scatter, resources));
+  SHOAL_RETURN_IF_ERROR(
+      PutAll(noise.onions, inner_bytes, noise_places.span(), shuffle, scatter, resources));
+  SHOAL_RETURN_IF_ERROR(shuffle.MoveOthers(inner, noise.onions, noise.tallies, inner_bytes, scatter,
+                                           material.target.span(), material.noise));
+  return scatter;
+}
+
+}  // namespace
+
 absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
                                                   const ShuffleKeys& keys, NoiseBatch noise,
                                                   const Resources& resources) && {
@@ -425,32 +505,14 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
   OnlineMaterial& material = out.material;
   MarkDuplicates();
   SHOAL_RETURN_IF_ERROR(resources.CheckLive());
-  SHOAL_ASSIGN_OR_RETURN(Slices slices, GatherSlices(count(), noise.size(), machines));
-  const uint64_t most = std::min<uint64_t>(
-      MaxPositions(context.party, context.max_slots, context.max_rows, context.noise),
-      OnlineMaterial::kDead - 1);
-  if (const uint64_t all = slices.positions_before(machines.count()); all > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "offline list: ", all, " onions at all machines, where the header allows ", most));
-  }
-  for (uint32_t rank = 0; rank <= machines.count(); ++rank) {
-    material.layout.positions.push_back(slices.positions_before(rank));
-  }
-  material.first_position = static_cast<uint32_t>(slices.positions_before(machines.rank()));
+  SHOAL_ASSIGN_OR_RETURN(Slices slices,
+                         DividePositions(context, count(), noise.size(), machines, material));
   SHOAL_RETURN_IF_ERROR(MarkDuplicatesElsewhere(slices, keys.fingerprints.view(), seeds_,
                                                 MutableBytes(valid_), resources));
   const PageBuffer valid = std::move(valid_);
-  const auto living = [&](uint64_t i) { return valid.data()[i] != 0; };
   material.positions = static_cast<uint32_t>(count());
   material.seeds = std::move(seeds_);
-  SHOAL_ASSIGN_OR_RETURN(material.target, PageArray<uint32_t>::Create(material.positions, kSecret));
-  for (uint32_t i = 0; i < material.positions; ++i) {
-    // Where positions are shuffled, a living one gets its place below.
-    material.target[i] = context.is_backend() && living(i) ? 0 : OnlineMaterial::kDead;
-    if (living(i)) continue;
-    ++out.dead;
-    sodium_memzero(material.seeds.data() + size_t{32} * i, 32);
-  }
+  SHOAL_ASSIGN_OR_RETURN(out.dead, DropDead(context, BytesView(valid), material));
   // Draws the shuffle, so that the number of places is known.
   std::optional<PartyShuffle> shuffle;
   uint64_t more_places = noise.size();
@@ -483,39 +545,9 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
     return out;
   }
 
-  // Shuffles the living onions and the noise: first computes all places, then moves the bytes.
-  const size_t inner_bytes = context.inner_bytes();
-  SHOAL_ASSIGN_OR_RETURN(auto noise_places, PageArray<uint32_t>::Create(noise.size(), kSecret));
-  std::ranges::fill(noise_places.span(), shuffle::Scatter::kNowhere);
-  SHOAL_RETURN_IF_ERROR(
-      shuffle->PlaceOwn(keys.permutation.view(), material.target.span(), noise_places.span()));
-  material.noise.reserve(noise.size());
-  for (size_t k = 0; k < noise.size(); ++k) {
-    if (noise_places[k] == shuffle::Scatter::kNowhere) continue;  // another machine's
-    material.noise.push_back({noise_places[k], noise.tallies[k]});
-  }
-  if (memory.forward.memory > 0) {
-    SHOAL_ASSIGN_OR_RETURN(
-        material.forward_memory,
-        ForwardMemory::MakeReady(material.next_positions, *material.arena, *resources.pool,
-                                 /*message=*/!context.sends_batch(resources)));
-  }
-
-  static_assert(OnlineMaterial::kDead == shuffle::Scatter::kNowhere);
-  SHOAL_ASSIGN_OR_RETURN(
-      Spool ordered,
-      material.arena->MakeList(shuffle::Scatter::MemoryBytes(material.next_positions, inner_bytes),
-                               memory.ordered.memory));
   SHOAL_ASSIGN_OR_RETURN(
       shuffle::Scatter scatter,
-      shuffle::Scatter::Create(material.next_positions, inner_bytes, std::move(ordered)));
-  scatter.TouchRoom(*resources.pool);
-  SHOAL_RETURN_IF_ERROR(
-      PutAll(inner_, inner_bytes, material.target.span(), *shuffle, scatter, resources));
-  SHOAL_RETURN_IF_ERROR(
-      PutAll(noise.onions, inner_bytes, noise_places.span(), *shuffle, scatter, resources));
-  SHOAL_RETURN_IF_ERROR(shuffle->MoveOthers(inner_, noise.onions, noise.tallies, inner_bytes,
-                                            scatter, material.target.span(), material.noise));
+      ShuffleAll(context, inner_, noise, keys.permutation.view(), *shuffle, resources, material));
   // No machine sends anything before all have their lists.
   SHOAL_RETURN_IF_ERROR(machines.Gather("offline", {}, 0).status());
   // From here on the arena holds what the answers need.

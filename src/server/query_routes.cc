@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/machines/load_bound.h"
@@ -49,29 +50,17 @@ class Owners {
   std::vector<uint32_t> first_;  // of each block of places, the machine that owns the first one
 };
 
-}  // namespace
+// A machine's queries that go to others, by the machine that owns their places.
+struct Departing {
+  std::vector<SecretVector<uint8_t>> records;   // a place and a tally of each
+  std::vector<SecretVector<uint32_t>> numbers;  // the same queries' numbers here
+};
 
-absl::Status CheckNumbersFit(uint64_t queries) {
-  if (queries < shuffle::Scatter::kNowhere) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("queries: ", queries, " at one machine do not fit 32 bits"));
-}
-
-absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
-                                                 const wire::QueryBatch& queries,
-                                                 uint64_t first_number,
-                                                 std::span<ForwardMemory::Item> items,
-                                                 const Resources& resources) {
-  QueryRoutes routes;
-  Machines& machines = *resources.machines;
+Departing SortByOwner(const OnlineMaterial& material, const wire::QueryBatch& queries,
+                      const Machines& machines, ThreadPool& pool) {
   const uint32_t rank = machines.rank(), count = machines.count();
-  if (count == 1) return routes;
-  const std::vector<uint64_t>& starts = material.layout.places;
-  const std::vector<uint64_t>& slices = material.layout.positions;
-  SHOAL_CHECK(starts.size() == count + 1 && slices.size() == count + 1);
-  ThreadPool& pool = *resources.pool;
   const size_t used = queries.positions.size(), blocks = (used + kRoutedBlock - 1) / kRoutedBlock;
-  const Owners owners(starts);
+  const Owners owners(material.layout.places);
   // Counts in every block, then handles all blocks in parallel. at[b * count + j] is where block
   // b's queries for machine j begin. Meanwhile owner_of has who owns a query's place, and this
   // machine for dead ones, which go nowhere. What loops read is at hand in them, as the compiler
@@ -98,13 +87,11 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
     }
   });
   for (size_t k = count; k < at.size(); ++k) at[k] += at[k - count];
-  SecretVector<uint64_t> facts = {used};
-  std::vector<SecretVector<uint8_t>> records(count);
+  Departing departing;
   for (uint32_t j = 0; j < count; ++j) {
     const uint64_t go = at[blocks * count + j];
-    facts.push_back(go);
-    records[j].resize(go * kRecordBytes);
-    routes.sent_.emplace_back(go);
+    departing.records.emplace_back(go * kRecordBytes);
+    departing.numbers.emplace_back(go);
   }
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
     struct Next {
@@ -115,7 +102,7 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
       std::array<Next, Machines::kMaxCount> next;
       for (uint32_t j = 0; j < count; ++j) {
         const uint64_t k = at[b * count + j];
-        next[j] = {records[j].data() + k * kRecordBytes, routes.sent_[j].data() + k};
+        next[j] = {departing.records[j].data() + k * kRecordBytes, departing.numbers[j].data() + k};
       }
       const uint8_t* const mine = owner_of.data();
       for (size_t i = b * kRoutedBlock, to = end_of(b); i < to; ++i) {
@@ -129,8 +116,54 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
       }
     }
   });
+  return departing;
+}
+
+// Exchanges records of one size with the others. `take` gets whole ones, comes[i] in all from
+// machine i. Errors of Machines and of `take`; INVALID_ARGUMENT or DATA_LOSS if more or fewer come;
+// CANCELLED once the round has ended.
+template <typename Take>
+absl::Status ExchangeRecords(absl::string_view what, std::span<const Machines::Outgoing> outgoing,
+                             std::span<const uint64_t> most_bytes, std::span<const uint64_t> comes,
+                             size_t record_bytes, const Resources& resources, const Take& take) {
+  std::vector<RecordCutter> cutters;
+  for (const uint64_t records : comes) cutters.emplace_back(records, record_bytes);
+  const auto cut = [&](uint32_t from, BytesView piece) -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(resources.CheckLive());
+    return cutters[from].Cut(piece, what, [&](BytesView came) { return take(from, came); });
+  };
+  SHOAL_RETURN_IF_ERROR(resources.machines->Exchange(what, outgoing, most_bytes, cut));
+  for (uint32_t i = 0; i < cutters.size(); ++i) {
+    if (!cutters[i].complete()) return Unannounced(i);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckNumbersFit(uint64_t queries) {
+  if (queries < shuffle::Scatter::kNowhere) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("queries: ", queries, " at one machine do not fit 32 bits"));
+}
+
+absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
+                                                 const wire::QueryBatch& queries,
+                                                 uint64_t first_number,
+                                                 std::span<ForwardMemory::Item> items,
+                                                 const Resources& resources) {
+  QueryRoutes routes;
+  Machines& machines = *resources.machines;
+  const uint32_t rank = machines.rank(), count = machines.count();
+  if (count == 1) return routes;
+  const std::vector<uint64_t>& starts = material.layout.places;
+  const std::vector<uint64_t>& slices = material.layout.positions;
+  SHOAL_CHECK(starts.size() == count + 1 && slices.size() == count + 1);
+  Departing departing = SortByOwner(material, queries, machines, *resources.pool);
   SHOAL_RETURN_IF_ERROR(resources.CheckLive());
 
+  SecretVector<uint64_t> facts = {queries.positions.size()};
+  for (const auto& numbers : departing.numbers) facts.push_back(numbers.size());
   SHOAL_ASSIGN_OR_RETURN(const auto all, GatherNumbers(machines, "queries", facts));
   for (uint32_t i = 0; i < count; ++i) {
     if (all[i][0] > slices[i + 1] - slices[i]) return Unannounced(i);
@@ -142,14 +175,10 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
         slices[from + 1] - slices[from], machines::RunOf(buckets, owner, count).size(), buckets);
     return std::min(all[from][0], drawn);
   };
-  struct Incoming {
-    RecordCutter cutter;
-    uint64_t next;  // the number of its next query
-  };
-  std::vector<ViewSource> sources(records.begin(), records.end());
+  std::vector<ViewSource> sources(departing.records.begin(), departing.records.end());
   std::vector<Machines::Outgoing> outgoing;
   std::vector<uint64_t> most_bytes;
-  std::vector<Incoming> incoming;
+  SecretVector<uint64_t> next;  // of each machine, the number of its next query
   uint64_t number = first_number;
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t comes = all[i][1 + rank];
@@ -158,7 +187,7 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
     if (comes > (i == rank ? 0 : routes.most_from_[i])) return Unannounced(i);
     outgoing.push_back({&sources[i], routes.most_to_[i] * kRecordBytes});
     most_bytes.push_back(routes.most_from_[i] * kRecordBytes);
-    incoming.push_back({RecordCutter(comes, kRecordBytes), number});
+    next.push_back(number);
     routes.came_.push_back(comes);
     number += comes;
   }
@@ -170,21 +199,15 @@ absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
       if (place >= items.size() || items[place].from != 0 || tally >= wire::kTallyModulus) {
         return Unannounced(from);
       }
-      items[place] = {tally, static_cast<uint32_t>(++incoming[from].next)};
+      items[place] = {tally, static_cast<uint32_t>(++next[from])};
     }
     return absl::OkStatus();
   };
-  const auto cut = [&](uint32_t from, BytesView piece) -> absl::Status {
-    SHOAL_RETURN_IF_ERROR(resources.CheckLive());
-    return incoming[from].cutter.Cut(piece, "tallies",
-                                     [&](BytesView came) { return take(from, came); });
-  };
-  SHOAL_RETURN_IF_ERROR(machines.Exchange("tallies", outgoing, most_bytes, cut));
-  for (uint32_t i = 0; i < count; ++i) {
-    if (!incoming[i].cutter.complete()) return Unannounced(i);
-  }
+  SHOAL_RETURN_IF_ERROR(ExchangeRecords("tallies", outgoing, most_bytes, routes.came_, kRecordBytes,
+                                        resources, take));
   // No machine sends its slice before all have theirs.
   SHOAL_RETURN_IF_ERROR(machines.Gather("forwarded", {}, 0).status());
+  routes.sent_ = std::move(departing.numbers);
   return routes;
 }
 
@@ -195,34 +218,23 @@ absl::Status QueryRoutes::Return(std::span<const std::unique_ptr<ByteSource>> ot
   const uint32_t count = machines.count();
   if (count == 1) return absl::OkStatus();
   SHOAL_CHECK(others.size() == count && came_.size() == count);
-  struct Incoming {
-    RecordCutter cutter;
-    uint64_t taken = 0;
-  };
   std::vector<Machines::Outgoing> outgoing;
   std::vector<uint64_t> most_bytes;
-  std::vector<Incoming> incoming;
+  SecretVector<uint64_t> comes;
   for (uint32_t i = 0; i < count; ++i) {
     outgoing.push_back({others[i].get(), most_from_[i] * tagged_bytes});
     most_bytes.push_back(most_to_[i] * tagged_bytes);
-    incoming.push_back({RecordCutter(sent_[i].size(), tagged_bytes)});
+    comes.push_back(sent_[i].size());
   }
+  SecretVector<uint64_t> taken(count);
   const auto take = [&](uint32_t from, BytesView answers) -> absl::Status {
-    Incoming& machine = incoming[from];
     const size_t n = answers.size() / tagged_bytes;
-    const auto numbers = std::span(sent_[from]).subspan(machine.taken, n);
-    machine.taken += n;
+    const auto numbers = std::span(sent_[from]).subspan(taken[from], n);
+    taken[from] += n;
     return own.Put(numbers, answers, *resources.pool);
   };
-  const auto cut = [&](uint32_t from, BytesView piece) -> absl::Status {
-    SHOAL_RETURN_IF_ERROR(resources.CheckLive());
-    return incoming[from].cutter.Cut(piece, "answers",
-                                     [&](BytesView answers) { return take(from, answers); });
-  };
-  SHOAL_RETURN_IF_ERROR(machines.Exchange("answers", outgoing, most_bytes, cut));
-  for (uint32_t i = 0; i < count; ++i) {
-    if (!incoming[i].cutter.complete()) return Unannounced(i);
-  }
+  SHOAL_RETURN_IF_ERROR(
+      ExchangeRecords("answers", outgoing, most_bytes, comes, tagged_bytes, resources, take));
   // No machine hands out an answer before all have all of theirs.
   return machines.Gather("answered", {}, 0).status();
 }

@@ -494,20 +494,10 @@ absl::StatusOr<Displacement> DisplaceFrom(const UnsignedTable& before, uint64_t 
   return Displace(keys, before.row_bytes());
 }
 
-}  // namespace
-
-absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableOptions& options,
-                                          RandomSource& random) {
-  SHOAL_RETURN_IF_ERROR(CheckRowBytesOption(options.row_bytes));
-  SHOAL_RETURN_IF_ERROR(CheckPrevious(options));
-  SHOAL_RETURN_IF_ERROR(CheckRoomOption(options));
-  if (options.keep_rows) SHOAL_RETURN_IF_ERROR(CheckKeepRows(options, /*dense=*/false));
-  SHOAL_RETURN_IF_ERROR(records.CheckUnique());
-  if (records.size() >= std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat(records.source(), ": too many records"));
-  }
+// How many bytes each record takes in its row. INVALID_ARGUMENT if one is longer than rows may be.
+absl::StatusOr<std::vector<uint32_t>> MeasureRecords(const RecordSet& records,
+                                                     const TableOptions& options) {
   std::vector<uint32_t> record_bytes(records.size());
-  uint32_t longest = 0;
   for (size_t i = 0; i < records.size(); ++i) {
     record_bytes[i] =
         static_cast<uint32_t>(HashedRecordBytes(records.key(i).size(), records.value(i).size()));
@@ -516,8 +506,21 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
                        absl::StrCat("the record takes ", record_bytes[i],
                                     " bytes, more than a row of ", options.row_bytes));
     }
-    longest = std::max(longest, record_bytes[i]);
   }
+  return record_bytes;
+}
+
+struct PlacedKeys {
+  uint32_t row_bytes = 0;
+  Placement placement;
+};
+
+// Chooses how long rows are and where keys are: as in the epoch before, or anew.
+absl::StatusOr<PlacedKeys> PlaceKeys(const RecordSet& records,
+                                     const std::vector<uint32_t>& record_bytes,
+                                     const TableOptions& options, RandomSource& random) {
+  uint32_t longest = 0;
+  for (const uint32_t bytes : record_bytes) longest = std::max(longest, bytes);
   const UnsignedTable* const before =
       options.previous != nullptr ? &options.previous->content : nullptr;
   const bool was_hashed = before != nullptr && before->manifest().has_hashed();
@@ -546,7 +549,20 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
   if (placement.rows > kMaxRows) {
     return absl::InvalidArgumentError("too many rows; choose longer ones");
   }
+  return PlacedKeys{row_bytes, std::move(placement)};
+}
 
+struct FilledRows {
+  Bytes rows;
+  uint64_t held = 0;  // records
+  uint64_t incomplete_rows = 0;
+};
+
+// Puts every record into its row, by rising keys. Only rows that are kept can lack some.
+absl::StatusOr<FilledRows> FillRows(const RecordSet& records,
+                                    const std::vector<uint32_t>& record_bytes,
+                                    const TableOptions& options, const PlacedKeys& keys) {
+  const auto& [row_bytes, placement] = keys;
   // Keys by row, then by their bytes.
   std::vector<uint64_t> row_of(records.size());
   std::vector<KeyMark> marks(options.keep_rows ? records.size() : 0);
@@ -562,10 +578,9 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
     if (row_of[a] != row_of[b]) return row_of[a] < row_of[b];
     return AsText(records.key(a)) < AsText(records.key(b));
   });
-  Bytes rows(placement.rows * row_bytes, 0);
+  FilledRows filled;
+  filled.rows.resize(placement.rows * row_bytes);
   Bytes encoded;
-  uint64_t held = 0;
-  uint64_t incomplete_rows = 0;
   for (size_t i = 0; i < order.size();) {
     const uint64_t row = row_of[order[i]];
     const size_t first = i;
@@ -575,9 +590,9 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
     Displacement displacement;
     if (bytes > row_bytes) {
       SHOAL_CHECK(options.keep_rows);
-      SHOAL_ASSIGN_OR_RETURN(displacement,
-                             DisplaceFrom(*before, row, of_row, records, record_bytes, marks));
-      ++incomplete_rows;
+      SHOAL_ASSIGN_OR_RETURN(displacement, DisplaceFrom(options.previous->content, row, of_row,
+                                                        records, record_bytes, marks));
+      ++filled.incomplete_rows;
     }
     encoded.clear();
     auto displaced = displacement.keys.begin();
@@ -587,23 +602,43 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
         continue;
       }
       AppendHashedRecord(records.key(of_row[k]), records.value(of_row[k]), encoded);
-      ++held;
+      ++filled.held;
     }
     AppendDisplaced(displacement.displaced, encoded);
     SHOAL_CHECK(encoded.size() <= row_bytes);
     std::copy(encoded.begin(), encoded.end(),
-              rows.begin() + static_cast<ptrdiff_t>(row * row_bytes));
+              filled.rows.begin() + static_cast<ptrdiff_t>(row * row_bytes));
   }
+  return filled;
+}
 
-  wire::Manifest manifest = StartManifest(options, held, random);
-  manifest.set_incomplete_rows(incomplete_rows);
+}  // namespace
+
+absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableOptions& options,
+                                          RandomSource& random) {
+  SHOAL_RETURN_IF_ERROR(CheckRowBytesOption(options.row_bytes));
+  SHOAL_RETURN_IF_ERROR(CheckPrevious(options));
+  SHOAL_RETURN_IF_ERROR(CheckRoomOption(options));
+  if (options.keep_rows) SHOAL_RETURN_IF_ERROR(CheckKeepRows(options, /*dense=*/false));
+  SHOAL_RETURN_IF_ERROR(records.CheckUnique());
+  if (records.size() >= std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat(records.source(), ": too many records"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> record_bytes,
+                         MeasureRecords(records, options));
+  SHOAL_ASSIGN_OR_RETURN(PlacedKeys keys, PlaceKeys(records, record_bytes, options, random));
+  SHOAL_ASSIGN_OR_RETURN(FilledRows filled, FillRows(records, record_bytes, options, keys));
+  Placement& placement = keys.placement;
+  wire::Manifest manifest = StartManifest(options, filled.held, random);
+  manifest.set_incomplete_rows(filled.incomplete_rows);
   manifest.set_rows(placement.rows);
-  manifest.set_row_bytes(row_bytes);
+  manifest.set_row_bytes(keys.row_bytes);
   wire::HashedLayout& layout = *manifest.mutable_hashed();
   layout.set_hash_seed(ToString(placement.seed));
-  layout.set_buckets(buckets);
+  layout.set_buckets(static_cast<uint32_t>(placement.displacements.size()));
   layout.set_placement_digest(ToString(PlacementDigest(placement.displacements)));
-  return Finish(options, std::move(manifest), std::move(rows), std::move(placement.displacements));
+  return Finish(options, std::move(manifest), std::move(filled.rows),
+                std::move(placement.displacements));
 }
 
 namespace {
