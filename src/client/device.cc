@@ -99,14 +99,7 @@ std::vector<Batch> Batches(std::span<const OnionRange> ranges) {
 void ForBatches(std::span<const OnionRange> ranges, ThreadPool* pool,
                 const std::function<void(const Batch&)>& work) {
   const std::vector<Batch> batches = Batches(ranges);
-  const auto some = [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) work(batches[i]);
-  };
-  if (pool != nullptr) {
-    pool->ParallelFor(batches.size(), 1, some);
-  } else {
-    some(0, batches.size());
-  }
+  ParallelForEach(pool, batches.size(), [&](size_t i) { work(batches[i]); });
 }
 
 // Builds the inner onions of a batch, or only the seeds of parties 2 to m if `onions` is empty.

@@ -76,8 +76,7 @@ SecretVector<uint8_t> TermSeedsOf(const round::Round& round, std::span<const Oni
       std::ranges::copy(term.view(), seed.begin());
     }
   };
-  const size_t count = seeds.size() / Seed::size();
-  pool == nullptr ? derive(0, count) : pool->ParallelFor(count, kGrain, derive);
+  ParallelFor(pool, seeds.size() / Seed::size(), kGrain, derive);
   return seeds;
 }
 

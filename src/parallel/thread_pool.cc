@@ -147,4 +147,16 @@ absl::Status ThreadPool::TryParallelFor(size_t n, size_t grain,
   return first.error;
 }
 
+void ParallelFor(ThreadPool* pool, size_t n, size_t grain,
+                 const std::function<void(size_t, size_t)>& body) {
+  if (pool != nullptr) return pool->ParallelFor(n, grain, body);
+  if (n > 0) body(0, n);
+}
+
+void ParallelForEach(ThreadPool* pool, size_t n, const std::function<void(size_t)>& body) {
+  ParallelFor(pool, n, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) body(i);
+  });
+}
+
 }  // namespace shoal

@@ -69,6 +69,15 @@ class ThreadPool {
   std::vector<std::thread> threads_;
 };
 
+// How many threads run a loop: those of the pool, if it is not null, and the caller.
+inline size_t ThreadsOf(const ThreadPool* pool) { return pool == nullptr ? 1 : pool->size() + 1; }
+
+// ThreadPool::ParallelFor, or one chunk on this thread where there is no pool.
+void ParallelFor(ThreadPool* pool, size_t n, size_t grain,
+                 const std::function<void(size_t, size_t)>& body);
+// Calls body(i) for each i below n, one at a time on each of these threads.
+void ParallelForEach(ThreadPool* pool, size_t n, const std::function<void(size_t)>& body);
+
 }  // namespace shoal
 
 #endif  // SHOAL_SRC_PARALLEL_THREAD_POOL_H_

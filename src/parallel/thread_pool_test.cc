@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -23,6 +24,24 @@ TEST(ThreadPoolTest, ParallelForCoversEveryIndexOnceAlsoNested) {
   });
   for (const auto& hit : hits) EXPECT_EQ(hit.load(), 1);
   pool.ParallelFor(0, 1, [](size_t, size_t) { FAIL(); });
+}
+
+TEST(ThreadPoolTest, WithoutAPoolALoopRunsOnItsCaller) {
+  EXPECT_EQ(ThreadsOf(nullptr), 1u);
+  std::vector<std::pair<size_t, size_t>> chunks;
+  ParallelFor(nullptr, 10, 3, [&](size_t begin, size_t end) { chunks.push_back({begin, end}); });
+  EXPECT_EQ(chunks, (std::vector<std::pair<size_t, size_t>>{{0, 10}}));
+  ParallelFor(nullptr, 0, 3, [](size_t, size_t) { FAIL(); });
+}
+
+TEST(ThreadPoolTest, ForEachCallsForEveryNumberOnceWithAPoolAndWithout) {
+  ThreadPool pool(3);
+  EXPECT_EQ(ThreadsOf(&pool), 4u);
+  for (ThreadPool* const some : {&pool, static_cast<ThreadPool*>(nullptr)}) {
+    std::vector<std::atomic<int>> hits(100);
+    ParallelForEach(some, hits.size(), [&](size_t i) { ++hits[i]; });
+    for (const auto& hit : hits) EXPECT_EQ(hit.load(), 1);
+  }
 }
 
 // While one loop keeps running, both parts of a second loop run at the same time: its caller runs

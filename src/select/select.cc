@@ -194,19 +194,6 @@ namespace {
 
 using internal::Scanner;
 
-size_t ThreadsOf(const ThreadPool* pool) { return pool == nullptr ? 1 : pool->size() + 1; }
-
-void InParts(ThreadPool* pool, size_t parts, const std::function<void(size_t part)>& work) {
-  const auto run = [&](size_t begin, size_t end) {
-    for (size_t part = begin; part < end; ++part) work(part);
-  };
-  if (pool == nullptr) {
-    run(0, parts);
-  } else {
-    pool->ParallelFor(parts, 1, run);
-  }
-}
-
 // Which queries of which bucket are scanned together: `visits` visits of `width` queries each. Made
 // without a branch that depends on the queries' buckets.
 struct Schedule {
@@ -309,7 +296,7 @@ absl::Status SelectFromTable(const Rows& table, size_t places, std::span<const Q
       pass.push_back(&query);
     }
     std::vector<std::unique_ptr<Scanner>> scanners(parts);
-    InParts(pool, parts, [&](size_t part) {
+    ParallelForEach(pool, parts, [&](size_t part) {
       scanners[part] = std::make_unique<Scanner>(kernel, table.row_bytes(), table.count(),
                                                  Scanner::Direct(table), pass.size());
       scanners[part]->Scan(table, begin_of(part), begin_of(part + 1), pass, table);
@@ -352,7 +339,7 @@ absl::Status SelectFromBuckets(std::span<const Rows> buckets, size_t places,
   std::vector<Query> fillers;
   for (Bytes& sum : ignored) fillers.push_back({.selection = nothing, .sum = sum});
   const Schedule schedule = MakeSchedule(buckets.size(), queries, fillers, begin_of);
-  InParts(pool, parts, [&](size_t part) {
+  ParallelForEach(pool, parts, [&](size_t part) {
     Scanner scanner(kernel, row_bytes, places, direct, schedule.width);
     const size_t end = begin_of(schedule.visits, part + 1);
     for (size_t v = begin_of(schedule.visits, part); v < end; ++v) {

@@ -272,12 +272,8 @@ absl::Status VerifyBatch(const PublicKey& key, std::span<const BytesView> messag
     blst_p1_add_or_double(&sums.hashes, &sums.hashes, &chunk_hash_sum);
     blst_p1_add_or_double(&sums.signatures, &sums.signatures, &chunk_signature_sum);
   };
-  if (pool == nullptr) {
-    add_chunk(0, n);
-  } else {
-    const size_t chunks = pool->size() + 1;
-    pool->ParallelFor(n, std::max<size_t>(64, (n + chunks - 1) / chunks), add_chunk);
-  }
+  const size_t threads = ThreadsOf(pool);
+  ParallelFor(pool, n, std::max<size_t>(64, (n + threads - 1) / threads), add_chunk);
 
   blst_p1_affine hash_affine, signature_affine;
   {

@@ -181,11 +181,7 @@ std::vector<absl::Status> RowMap::VerifyAnswers(const roster::Roster& roster,
                               answer.answer.first(row_bytes()));
     }
   };
-  if (pool != nullptr) {
-    pool->ParallelFor(answers.size(), 16, prepare);
-  } else {
-    prepare(0, answers.size());
-  }
+  ParallelFor(pool, answers.size(), 16, prepare);
 
   std::vector<size_t> index;
   std::vector<BytesView> messages;

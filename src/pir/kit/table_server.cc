@@ -32,21 +32,11 @@ void TableServer::LoadRows(const Content& content, const ServerOptions& options,
   }
 }
 
-void TableServer::ForEach(ThreadPool* pool, size_t count, const std::function<void(size_t)>& body) {
-  const auto run = [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) body(i);
-  };
-  if (pool == nullptr || count < 2) {
-    run(0, count);
-  } else {
-    pool->ParallelFor(count, 1, run);
-  }
-}
-
 std::vector<absl::StatusOr<Bytes>> TableServer::Answer(
     Role role, std::span<const RequestView> requests) const {
   std::vector<absl::StatusOr<Bytes>> answers(requests.size());
-  ForEach(pool_, requests.size(), [&](size_t i) { answers[i] = AnswerOne(role, requests[i]); });
+  ParallelForEach(pool_, requests.size(),
+                  [&](size_t i) { answers[i] = AnswerOne(role, requests[i]); });
   return answers;
 }
 

@@ -31,8 +31,6 @@ class TableServer : public Server {
   absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
                                                std::span<const uint64_t> changed_rows) final;
 
-  // Of every number below `count`, on the pool's threads, or on the caller's.
-  static void ForEach(ThreadPool* pool, size_t count, const std::function<void(size_t)>& body);
   // Copies all rows, one after the other.
   static void LoadRows(const Content& content, const ServerOptions& options, MutableBytes table);
 

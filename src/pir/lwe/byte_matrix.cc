@@ -18,19 +18,10 @@ constexpr uint64_t kPassBlocks = 16;
 // room for the matrix's next columns.
 constexpr uint64_t kProductBlocks = 32;
 
-void ForEach(ThreadPool* pool, size_t n, size_t grain,
-             const std::function<void(size_t, size_t)>& body) {
-  if (pool == nullptr) {
-    body(0, n);
-  } else {
-    pool->ParallelFor(n, grain, body);
-  }
-}
-
 uint64_t PanelCount(uint64_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
 
 size_t GrainFor(ThreadPool* pool, size_t n) {
-  return pool == nullptr ? n : std::max<size_t>(1, n / (4 * pool->size()));
+  return std::max<size_t>(1, n / (4 * ThreadsOf(pool)));
 }
 
 }  // namespace
@@ -86,7 +77,7 @@ uint32_t PackedVectors::total(uint64_t index) const {
 absl::StatusOr<PackedVectors> PackPublicMatrix(const Kernel& kernel, const Digest& seed,
                                                uint64_t columns, ThreadPool* pool) {
   SHOAL_ASSIGN_OR_RETURN(PackedVectors packed, PackedVectors::Create(kernel, columns, kDimension));
-  ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
+  ParallelFor(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
     PublicMatrix matrix(seed, StreamFor(kernel));
     std::vector<uint32_t> words;
     for (size_t k = begin; k < end; ++k) {
@@ -122,7 +113,7 @@ std::vector<std::vector<uint32_t>> ByteMatrix::Multiply(const PackedVectors& vec
   const uint64_t blocks = (first_row + count + kBlockRows - 1) / kBlockRows - first_block;
   const uint64_t sum_rows = blocks * kBlockRows;
   std::vector<uint32_t> sums(vectors.count() * sum_rows);
-  ForEach(pool, blocks, GrainFor(pool, blocks), [&](size_t begin, size_t end) {
+  ParallelFor(pool, blocks, GrainFor(pool, blocks), [&](size_t begin, size_t end) {
     for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
       const uint64_t columns = StripeLength(columns_, s);
       const uint8_t* stripe = pages_.data() + s * kStripeColumns * padded_rows_;
@@ -156,7 +147,7 @@ ByteMatrix::Panel ByteMatrix::PackPanel(const Digest& seed, uint64_t panel, Thre
   Panel packed{.packed = &room,
                .first_stripe = first_column / kStripeColumns,
                .centres = std::vector<uint32_t>(kDimension)};
-  ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
+  ParallelFor(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
     PublicMatrix matrix(seed, StreamFor(room.kernel()));
     std::vector<uint32_t> words(columns);
     for (size_t k = begin; k < end; ++k) {
@@ -208,7 +199,7 @@ std::vector<uint32_t> ByteMatrix::MultiplyPublic(PackedVectors& room, const Dige
   const uint64_t panels = PanelCount(columns_);
   for (uint64_t p = 0; p < panels; ++p) {
     const Panel panel = PackPanel(seed, p, pool, room);
-    ForEach(pool, chunks, GrainFor(pool, chunks), [&](size_t begin, size_t end) {
+    ParallelFor(pool, chunks, GrainFor(pool, chunks), [&](size_t begin, size_t end) {
       std::vector<uint32_t> sums;
       for (size_t c = begin; c < end; ++c) {
         const uint64_t first = c * kProductBlocks;
@@ -242,7 +233,7 @@ void ByteMatrix::MultiplyPublicRows(PackedVectors& room, const Digest& seed,
   }
   for (uint64_t p = 0; p < PanelCount(columns_); ++p) {
     const Panel panel = PackPanel(seed, p, pool, room);
-    ForEach(pool, runs.size(), GrainFor(pool, runs.size()), [&](size_t begin, size_t end) {
+    ParallelFor(pool, runs.size(), GrainFor(pool, runs.size()), [&](size_t begin, size_t end) {
       std::vector<uint32_t> sums;
       for (size_t i = begin; i < end; ++i) {
         AddPublic(panel, runs[i].first, runs[i].second, sums, out);

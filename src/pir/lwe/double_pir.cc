@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/parallel/thread_pool.h"
 #include "src/pir/lwe/rounding.h"
 
 namespace shoal::pir::lwe {
@@ -126,12 +127,7 @@ absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const C
       }
     }
   };
-  const uint64_t groups = server->second_->columns() / kGroupColumns;
-  if (options.pool == nullptr) {
-    load(0, groups);
-  } else {
-    options.pool->ParallelFor(groups, 1, load);
-  }
+  ParallelFor(options.pool, server->second_->columns() / kGroupColumns, 1, load);
   server->second_product_ =
       server->second_->MultiplyPublic(*server->room_, MatrixSeed(setup, 2), options.pool);
   SHOAL_ASSIGN_OR_RETURN(server->second_public_,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "src/base/status_macros.h"
+#include "src/parallel/thread_pool.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/gaussian.h"
 #include "src/storage/memory.h"
@@ -108,12 +109,7 @@ absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSet
       }
     }
   };
-  const uint64_t groups = setup.columns() / kGroupColumns;
-  if (pool == nullptr) {
-    load(0, groups);
-  } else {
-    pool->ParallelFor(groups, 1, load);
-  }
+  ParallelFor(pool, setup.columns() / kGroupColumns, 1, load);
   return matrix;
 }
 
@@ -283,11 +279,7 @@ void PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource& random
     }
   };
   const uint64_t tiles = (columns_ + kTileColumns - 1) / kTileColumns;
-  if (pool_ == nullptr) {
-    encrypt(0, tiles);
-  } else {
-    pool_->ParallelFor(tiles, std::max<uint64_t>(1, tiles / (2 * pool_->size())), encrypt);
-  }
+  ParallelFor(pool_, tiles, std::max<uint64_t>(1, tiles / (2 * ThreadsOf(pool_))), encrypt);
 }
 
 }  // namespace shoal::pir::lwe

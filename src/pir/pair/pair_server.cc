@@ -110,17 +110,16 @@ absl::StatusOr<std::vector<Bytes>> PairTableServer::AnswerTogether(
   const uint64_t piece_rows = PieceRows(shape_), pieces = (shape_.rows - 1) / piece_rows + 1;
   std::vector<SecretVector<Node>> above(bodies.size());
   if (shape_.form == Form::kKey) {
-    TableServer::ForEach(pool_, bodies.size(), [&](size_t q) {
+    ParallelForEach(pool_, bodies.size(), [&](size_t q) {
       above[q] = NodesAbove(shape_, piece_rows, pieces, bodies[q]);
     });
   }
   // Every thread has an equal part of the pieces, and sums of its own.
-  const size_t threads = pool_ == nullptr ? 1 : pool_->size() + 1;
-  const size_t parts = std::min<uint64_t>(pieces, threads);
+  const size_t parts = std::min<uint64_t>(pieces, ThreadsOf(pool_));
   const uint64_t bytes = shape_.record_bytes;
   std::vector<Bytes> sums(parts, Bytes(bodies.size() * bytes));
   std::vector<absl::Status> scanned(parts);
-  TableServer::ForEach(pool_, parts, [&](size_t part) {
+  ParallelForEach(pool_, parts, [&](size_t part) {
     std::deque<Selection> selections;
     for (size_t q = 0; q < bodies.size(); ++q) {
       selections.emplace_back(shape_, piece_rows, bodies[q], above[q]);

@@ -254,11 +254,7 @@ absl::StatusOr<std::vector<std::vector<uint64_t>>> HintlessServer::Bodies(
       }
     }
   };
-  if (pool_ == nullptr) {
-    pack(0, shape_.packs());
-  } else {
-    pool_->ParallelFor(shape_.packs(), 1, pack);
-  }
+  ParallelFor(pool_, shape_.packs(), 1, pack);
   phases.pack = meter.Seconds() - phases.pass;
   return bodies;
 }

@@ -10,6 +10,7 @@
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/parallel/mutex.h"
+#include "src/parallel/thread_pool.h"
 #include "src/pir/kit/checks.h"
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/pages.h"
@@ -104,12 +105,8 @@ SmallServer::SmallServer(const wire::PirSetup& setup, const SmallShape& shape,
 SmallServer::~SmallServer() = default;
 
 void SmallServer::ForRanges(size_t n, const std::function<void(size_t, size_t)>& body) const {
-  if (pool_ == nullptr) {
-    body(0, n);
-  } else {
-    // A few ranges for each thread even out what they take.
-    pool_->ParallelFor(n, std::max<size_t>(1, n / (4 * pool_->size())), body);
-  }
+  // A few ranges for each thread even out what they take.
+  ParallelFor(pool_, n, std::max<size_t>(1, n / (4 * ThreadsOf(pool_))), body);
 }
 
 void SmallServer::For(size_t n, const std::function<void(size_t)>& body) const {

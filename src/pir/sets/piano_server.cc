@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/base/status_macros.h"
+#include "src/parallel/thread_pool.h"
 #include "src/pir/kit/table_server.h"
 #include "src/pir/pages.h"
 #include "src/pir/sets/half_sets.h"
@@ -74,8 +75,8 @@ class PianoServer final : public TableServer {
         chunks.push_back(shape_.ChunkOf(row));
       }
     }
-    ForEach(pool(), chunks.size(),
-            [&](size_t i) { DigestInto(shape_, table(), chunks[i], digests_); });
+    ParallelForEach(pool(), chunks.size(),
+                    [&](size_t i) { DigestInto(shape_, table(), chunks[i], digests_); });
     setup.set_hint_digest(ToString(StreamDigest(shape_, digests_)));
   }
 
@@ -100,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Server>> CreatePianoServer(wire::PirSetup setup,
   const uint32_t block = std::max<uint32_t>(1, shape.chunks / 64);
   for (uint32_t first = 0; first < shape.chunks; first += block) {
     const uint32_t end = std::min(shape.chunks, first + block);
-    TableServer::ForEach(options.pool, end - first, [&](size_t i) {
+    ParallelForEach(options.pool, end - first, [&](size_t i) {
       const auto chunk = static_cast<uint32_t>(first + i);
       const uint64_t row = uint64_t{chunk} << shape.offset_bits;
       for (uint64_t k = 0; k < StreamPieces(shape).ChunkRows(chunk); ++k) {

@@ -82,11 +82,7 @@ SecretVector<uint32_t> PermutationsOf(const SinglePassShape& shape, const Seed& 
       }
     }
   };
-  if (pool == nullptr) {
-    draw(0, shape.chunks);
-  } else {
-    pool->ParallelFor(shape.chunks, 1, draw);
-  }
+  ParallelFor(pool, shape.chunks, 1, draw);
   return all;
 }
 

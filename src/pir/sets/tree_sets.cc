@@ -728,13 +728,9 @@ bool MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray
                  parities.subspan(i * shape.record_bytes, count * shape.record_bytes));
     }
   };
-  if (pool == nullptr) {
-    make(0, sets);
-  } else {
-    // All threads have something to do, also for one group.
-    const uint64_t each = (sets + pool->size()) / (pool->size() + 1);
-    pool->ParallelFor(sets, std::clamp<uint64_t>(each, 1, TreeGroupOf(shape)), make);
-  }
+  // All threads have something to do, also for one group.
+  const uint64_t threads = ThreadsOf(pool), each = (sets + threads - 1) / threads;
+  ParallelFor(pool, sets, std::clamp<uint64_t>(each, 1, TreeGroupOf(shape)), make);
   return stop == nullptr || !*stop;
 }
 
