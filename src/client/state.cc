@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -570,22 +569,20 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
                                                                      RandomSource& random) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path, place));
   std::unique_ptr<FileStateStore> store(new FileStateStore(path, std::move(file)));
-  auto content = ReadPrivateFile(path, kMaxStateBytes);
+  const auto content = ReadSecretFile(path, kMaxStateBytes);
   if (absl::IsNotFound(content.status())) {
     SHOAL_RETURN_IF_ERROR(store->file_->Accept(std::nullopt, random).status());
     SHOAL_RETURN_IF_ERROR(store->Save());
     return store;
   }
   if (!content.ok()) return content.status();
-  auto wipe = absl::MakeCleanup([&] { WipeString(*content); });
-  auto decoded = StateCodec::Decode(AsBytes(*content));
+  auto decoded = StateCodec::Decode(*content);
   if (!decoded.ok()) return Annotate(decoded.status(), path);
   const SecretVector<uint8_t> remains = StateCodec::EncodeRemains(decoded->state, decoded->arrays);
   SHOAL_ASSIGN_OR_RETURN(
       const Standing standing,
       store->file_->Accept(
-          FoundContent{.guard = decoded->guard, .bytes = AsBytes(*content), .remains = remains},
-          random));
+          FoundContent{.guard = decoded->guard, .bytes = *content, .remains = remains}, random));
   store->doubt_ = standing.why;
   store->rounds_of_02_ = decoded->ended;
   if (!standing.latest) {
@@ -613,14 +610,13 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
 
 bool FileStateStore::Load(const StoredArray& stored, HeldRound& round) const {
   const uint64_t bytes = 4 * uint64_t{stored.count};
-  auto content = ReadPrivateFile(absl::StrCat(path_, stored.name), bytes);
+  const auto content = ReadSecretFile(absl::StrCat(path_, stored.name), bytes);
   if (!content.ok()) return false;
-  auto wipe = absl::MakeCleanup([&] { WipeString(*content); });
-  if (content->size() != bytes || ArrayDigest(round.id, AsBytes(*content)) != stored.digest) {
+  if (content->size() != bytes || ArrayDigest(round.id, *content) != stored.digest) {
     return false;
   }
   round.rows.resize(stored.count);
-  std::copy(content->begin(), content->end(), reinterpret_cast<char*>(round.rows.data()));
+  std::copy(content->begin(), content->end(), reinterpret_cast<uint8_t*>(round.rows.data()));
   return true;
 }
 
@@ -696,12 +692,12 @@ absl::StatusOr<State> ReadState(const std::string& path, const AnchorDirectory& 
   // Another process may save it meanwhile.
   constexpr int kReads = 3;
   for (int read = 1;; ++read) {
-    SHOAL_ASSIGN_OR_RETURN(std::string content, ReadPrivateFile(path, kMaxStateBytes));
-    auto wipe = absl::MakeCleanup([&] { WipeString(content); });
-    auto decoded = StateCodec::Decode(AsBytes(content));
+    SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> content,
+                           ReadSecretFile(path, kMaxStateBytes));
+    auto decoded = StateCodec::Decode(content);
     if (!decoded.ok()) return Annotate(decoded.status(), path);
     std::optional<AnchorRecord> anchor_record = place.Peek(decoded->guard.id);
-    if (anchor_record && Agrees(*anchor_record, decoded->guard.generation, AsBytes(content))) {
+    if (anchor_record && Agrees(*anchor_record, decoded->guard.generation, content)) {
       return std::move(decoded->state);
     }
     if (read < kReads) continue;

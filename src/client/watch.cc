@@ -51,11 +51,10 @@ template <typename Record>
 absl::StatusOr<absl::string_view> ReadRecord(const std::string& path,
                                              std::initializer_list<absl::string_view> domains,
                                              Record& record) {
-  auto content = ReadPrivateFile(path, kMaxFileBytes);
+  const auto content = ReadSecretFile(path, kMaxFileBytes);
   if (absl::IsNotFound(content.status())) return absl::string_view();
   if (!content.ok()) return content.status();
-  const auto wipe = absl::MakeCleanup([&] { sodium_memzero(content->data(), content->size()); });
-  const BytesView bytes = AsBytes(*content);
+  const BytesView bytes = *content;
   if (bytes.size() < sizeof(Digest)) return Annotate(Damaged("it is too short"), path);
   const BytesView body = bytes.subspan(sizeof(Digest));
   const auto* const domain = std::ranges::find_if(domains, [&](absl::string_view of) {

@@ -263,7 +263,7 @@ absl::StatusOr<Certificate> Certificate::Read(const DoorConfig& config, uint64_t
   Certificate certificate;
   if (config.certificate_file().empty()) return certificate;
   SHOAL_ASSIGN_OR_RETURN(certificate.chain_pem, ReadFile(config.certificate_file(), 1 << 20));
-  SHOAL_ASSIGN_OR_RETURN(certificate.key_pem, ReadPrivateFile(config.private_key_file(), 1 << 20));
+  SHOAL_ASSIGN_OR_RETURN(certificate.key_pem, ReadSecretFile(config.private_key_file(), 1 << 20));
   const net::Identity identity = certificate.identity();
   const auto context = net::MakeContext(/*server=*/true, &identity);
   if (!context.ok()) return Annotate(context.status(), config.certificate_file());
@@ -275,7 +275,7 @@ absl::StatusOr<Certificate> Certificate::Read(const DoorConfig& config, uint64_t
 }
 
 net::Identity Certificate::identity() const {
-  return {.certificate_pem = chain_pem, .private_key_pem = AsBytes(key_pem)};
+  return {.certificate_pem = chain_pem, .private_key_pem = key_pem};
 }
 
 uint64_t Certificate::expires_s() const {

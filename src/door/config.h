@@ -36,7 +36,7 @@ absl::StatusOr<TokenRules> ReadTokenRules(const DoorConfig& config);
 // The files of the certificate. Empty if the configuration names none.
 struct Certificate {
   std::string chain_pem;
-  std::string key_pem;
+  SecretVector<uint8_t> key_pem;
 
   // PERMISSION_DENIED if others may read the key; NOT_FOUND; INVALID_ARGUMENT if one does not fit
   // the other, or the certificate has expired.

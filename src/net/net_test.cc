@@ -252,10 +252,8 @@ TEST(NetTest, TheSameNameIsNotTheSameCertificate) {
   shoal::testing::TestRandom random(99);
   SHOAL_ASSERT_OK_AND_ASSIGN(const roster::TlsIdentity forged,
                              roster::GenerateTlsIdentity("test-2", 1'700'000'000, random));
-  const Identity identity = {
-      .certificate_pem = forged.certificate_pem,
-      .private_key_pem = {reinterpret_cast<const uint8_t*>(forged.private_key_pem.data()),
-                          forged.private_key_pem.size()}};
+  const Identity identity = {.certificate_pem = forged.certificate_pem,
+                             .private_key_pem = forged.private_key_pem};
   EXPECT_THAT(CallOnce(*server, Request(), &identity), StatusIs(kUnauthenticated, "certificate"));
 }
 

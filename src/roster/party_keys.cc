@@ -10,7 +10,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
@@ -84,12 +83,11 @@ uint64_t ExpiryOf(X509* certificate) {
 
 // A secret of 32 bytes in 64 hexadecimal digits.
 absl::StatusOr<Seed> ReadSecret(const std::string& path) {
-  SHOAL_ASSIGN_OR_RETURN(std::string hex, ReadPrivateFile(path));
-  auto wipe_hex = absl::MakeCleanup([&] { sodium_memzero(hex.data(), hex.size()); });
+  SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> hex, ReadSecretFile(path));
   Seed secret;
   size_t length = 0;
   const char* end = nullptr;
-  const absl::string_view digits = absl::StripTrailingAsciiWhitespace(hex);
+  const absl::string_view digits = absl::StripTrailingAsciiWhitespace(AsText(hex));
   if (sodium_hex2bin(secret.data(), secret.size(), digits.data(), digits.size(), nullptr, &length,
                      &end) != 0 ||
       length != secret.size() || end != digits.data() + digits.size()) {
@@ -119,13 +117,12 @@ absl::StatusOr<TlsIdentity> ReadTls(const std::string& directory,
                                     const wire::PartyAnnouncement& announcement) {
   TlsIdentity tls;
   const std::string key_path = directory + kTlsKeyFile;
-  SHOAL_ASSIGN_OR_RETURN(std::string key_pem, ReadPrivateFile(key_path));
-  auto wipe_pem = absl::MakeCleanup([&] { sodium_memzero(key_pem.data(), key_pem.size()); });
-  tls.private_key_pem.assign(key_pem.begin(), key_pem.end());
+  SHOAL_ASSIGN_OR_RETURN(tls.private_key_pem, ReadSecretFile(key_path));
   const std::string certificate_path = directory + kTlsCertificateFile;
   SHOAL_ASSIGN_OR_RETURN(tls.certificate_pem, ReadFile(certificate_path, kMaxCertificateBytes));
 
-  const Buffer key_buffer(BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())));
+  const Buffer key_buffer(
+      BIO_new_mem_buf(tls.private_key_pem.data(), static_cast<int>(tls.private_key_pem.size())));
   const Key key(PEM_read_bio_PrivateKey(key_buffer.get(), nullptr, nullptr, nullptr));
   if (key == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(key_path, ": is not a private key in PEM"));
@@ -151,10 +148,8 @@ absl::StatusOr<TlsIdentity> ReadTls(const std::string& directory,
 }
 
 absl::Status WriteTls(const std::string& directory, const TlsIdentity& tls) {
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
-      directory + kTlsKeyFile,
-      AsBytes(absl::string_view(tls.private_key_pem.data(), tls.private_key_pem.size())),
-      FileMode::kPrivate));
+  SHOAL_RETURN_IF_ERROR(
+      WriteFileAtomically(directory + kTlsKeyFile, tls.private_key_pem, FileMode::kPrivate));
   return WriteFileAtomically(directory + kTlsCertificateFile, AsBytes(tls.certificate_pem),
                              FileMode::kPublic);
 }

@@ -26,7 +26,7 @@ namespace shoal::roster {
 struct TlsIdentity {
   std::string certificate_pem;
   Bytes certificate_der;
-  SecretVector<char> private_key_pem;
+  SecretVector<uint8_t> private_key_pem;
 
   // The digest that the roster pins.
   Digest certificate_sha256() const;

@@ -745,12 +745,10 @@ absl::StatusOr<roster::Roster> ReadRoster(const ServerConfig& config, const Cloc
 // listens twice, and its files are shared.
 net::Server::Options ListenOptions(const ServerConfig& config, const Keys& keys,
                                    const Engines& engines, Monitoring& monitoring) {
-  const auto& tls_key = keys.tls().private_key_pem;
   net::Server::Options listen{
       .address = config.listen_address(),
       .identity = {.certificate_pem = keys.tls().certificate_pem,
-                   .private_key_pem = {reinterpret_cast<const uint8_t*>(tls_key.data()),
-                                       tls_key.size()}},
+                   .private_key_pem = keys.tls().private_key_pem},
       .clients = {},
       .limits = nullptr,
       .refused = ErrorsTo(config.party() == 1 ? kClients : kNeighbour, monitoring),

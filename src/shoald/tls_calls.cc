@@ -41,10 +41,8 @@ class OwnedBulk final : public ByteSource {
 
 absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> ContextOf(
     const roster::TlsIdentity& identity) {
-  const auto& key = identity.private_key_pem;
-  const net::Identity own = {
-      .certificate_pem = identity.certificate_pem,
-      .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
+  const net::Identity own = {.certificate_pem = identity.certificate_pem,
+                             .private_key_pem = identity.private_key_pem};
   return net::MakeContext(/*server=*/false, &own);
 }
 

@@ -396,10 +396,8 @@ class Vandal {
     auto keys = roster::PartyKeys::Load(chain.path("party-1"));
     SHOAL_CHECK(keys.ok());
     threads_.emplace_back([this, address = chain.address(2), keys = *std::move(keys)] {
-      const auto& key = keys.tls().private_key_pem;
-      const net::Identity identity = {
-          .certificate_pem = keys.tls().certificate_pem,
-          .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
+      const net::Identity identity = {.certificate_pem = keys.tls().certificate_pem,
+                                      .private_key_pem = keys.tls().private_key_pem};
       while (!done_) Framed(address, &identity);
     });
   }

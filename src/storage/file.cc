@@ -62,11 +62,12 @@ absl::Status ReadAt(int fd, const std::string& path, uint64_t at, MutableBytes o
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bool private_only) {
+template <typename Content>
+absl::StatusOr<Content> Read(const std::string& path, uint64_t max_bytes, bool private_only) {
   SHOAL_ASSIGN_OR_RETURN(const int fd, OpenToRead(path));
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
   SHOAL_ASSIGN_OR_RETURN(const struct stat info, StatToRead(fd, path, max_bytes, private_only));
-  std::string content;
+  Content content;
   char buffer[1 << 16];
   auto wipe = absl::MakeCleanup([&] { sodium_memzero(buffer, sizeof buffer); });
   // Allocated in one piece, as growth would leave copies of a secret behind.
@@ -79,7 +80,7 @@ absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bo
     if (content.size() + static_cast<size_t>(n) > max_bytes) {
       return absl::ResourceExhaustedError(absl::StrCat(path, ": more than ", max_bytes, " bytes"));
     }
-    content.append(buffer, static_cast<size_t>(n));
+    content.insert(content.end(), buffer, buffer + n);
   }
 }
 
@@ -146,11 +147,15 @@ absl::Status ErrnoStatus(int error, absl::string_view what) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes) {
-  return Read(path, max_bytes, /*private_only=*/false);
+  return Read<std::string>(path, max_bytes, /*private_only=*/false);
 }
 
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t max_bytes) {
-  return Read(path, max_bytes, /*private_only=*/true);
+  return Read<std::string>(path, max_bytes, /*private_only=*/true);
+}
+
+absl::StatusOr<SecretVector<uint8_t>> ReadSecretFile(const std::string& path, uint64_t max_bytes) {
+  return Read<SecretVector<uint8_t>>(path, max_bytes, /*private_only=*/true);
 }
 
 absl::StatusOr<FileIdentity> IdentityOf(const std::string& path) {

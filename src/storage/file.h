@@ -32,6 +32,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes
 // As ReadFile; also PERMISSION_DENIED for a file that others may read or write.
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t max_bytes = 1 << 26);
 
+// The same of a secret, which is wiped where it was, and wherever it is when its owner drops it.
+absl::StatusOr<SecretVector<uint8_t>> ReadSecretFile(const std::string& path,
+                                                     uint64_t max_bytes = 1 << 26);
+
 // Writes a temporary file beside `path`, makes it durable, renames it over `path` and makes the
 // directory durable. A reader sees the old content or the new, even after a crash. A process that
 // is killed meanwhile leaves the temporary file behind: PATH, kTemporarySuffix, six letters.

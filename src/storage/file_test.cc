@@ -29,10 +29,13 @@ TEST(FileTest, PrivateFilesArePrivateAndReplacedAtomically) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   SHOAL_ASSERT_OK_AND_ASSIGN(std::string content, ReadPrivateFile(path));
   EXPECT_EQ(content, "two");
+  EXPECT_EQ(AsText(*ReadSecretFile(path)), "two");
+  EXPECT_THAT(ReadSecretFile(path, 2), StatusIs(absl::StatusCode::kResourceExhausted, "3 bytes"));
   EXPECT_EQ(*SizeOfPrivateFile(path, 3), 3u);
   EXPECT_THAT(SizeOfPrivateFile(path, 2), StatusIs(absl::StatusCode::kResourceExhausted, "3 b"));
   ASSERT_EQ(chmod(path.c_str(), 0644), 0);
   EXPECT_THAT(ReadPrivateFile(path), StatusIs(absl::StatusCode::kPermissionDenied, "chmod 600"));
+  EXPECT_THAT(ReadSecretFile(path), StatusIs(absl::StatusCode::kPermissionDenied, "chmod 600"));
   EXPECT_THAT(SizeOfPrivateFile(path, 3),
               StatusIs(absl::StatusCode::kPermissionDenied, "chmod 600"));
   EXPECT_THAT(SizeOfPrivateFile(path + "-not", 3), StatusIs(absl::StatusCode::kNotFound, "-not"));

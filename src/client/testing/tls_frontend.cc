@@ -35,9 +35,7 @@ void TlsFrontend::Serve(const std::string& address, const roster::TlsIdentity& i
   auto server = net::Server::Start(
       {.address = address,
        .identity = {.certificate_pem = identity.certificate_pem,
-                    .private_key_pem =
-                        BytesView(reinterpret_cast<const uint8_t*>(identity.private_key_pem.data()),
-                                  identity.private_key_pem.size())},
+                    .private_key_pem = identity.private_key_pem},
        .clients = {},
        .limits =
            [](FrameType) {

@@ -26,9 +26,7 @@ class TestIdentity {
 
   // Refers to this object.
   Identity identity() const {
-    return {.certificate_pem = tls_.certificate_pem,
-            .private_key_pem = {reinterpret_cast<const uint8_t*>(tls_.private_key_pem.data()),
-                                tls_.private_key_pem.size()}};
+    return {.certificate_pem = tls_.certificate_pem, .private_key_pem = tls_.private_key_pem};
   }
   const Digest& digest() const { return digest_; }
   const roster::TlsIdentity& tls() const { return tls_; }
