@@ -509,7 +509,15 @@ absl::StatusOr<uint64_t> Party::AnswerBytes(const Digest& round_id) const {
   return round::TaggedAnswerBytes(open->draft);
 }
 
+Party::InputLimits::InputLimits(uint64_t onions, size_t onion_bytes)
+    : offline_bytes(onions * onion_bytes),
+      queries_bytes(wire::MaxQueryBatchBytes(static_cast<uint32_t>(onions))) {}
+
 Party::InputLimits Party::MaxInput() const {
+  return {MaxOnions(), OnionBytesFor(roster().size(), number().value())};
+}
+
+uint64_t Party::MaxOnions() const {
   uint64_t rows;
   {
     const MutexLock lock(table_mutex_);
@@ -518,10 +526,8 @@ Party::InputLimits Party::MaxInput() const {
       if (const auto epoch = earlier.lock()) rows = std::max(rows, epoch->facts.rows);
     }
   }
-  const uint64_t positions = std::min<uint64_t>(
-      MaxPositions(number(), roster().max_slots(), rows, noise_), OnlineMaterial::kDead - 1);
-  return {.offline_bytes = positions * onion::OnionBytes(roster().size() - number().value() + 1),
-          .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
+  return std::min<uint64_t>(MaxPositions(number(), roster().max_slots(), rows, noise_),
+                            OnlineMaterial::kDead - 1);
 }
 
 absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,

@@ -217,10 +217,14 @@ class Party {
   // Bounds on the input of Offline and Queries in any round, of any epoch with open rounds.
   // Receivers read no more.
   struct InputLimits {
+    // For so many onions of this length.
+    InputLimits(uint64_t onions, size_t onion_bytes);
     uint64_t offline_bytes;
     uint64_t queries_bytes;
   };
   InputLimits MaxInput() const;
+  // The onions, and so the queries, in that input.
+  uint64_t MaxOnions() const;
 
   // The input of the offline stage while it arrives: opened piece by piece, committed to when
   // complete. A round has at most one living Intake.

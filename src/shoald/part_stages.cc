@@ -324,9 +324,7 @@ absl::StatusOr<std::shared_ptr<void>> PartStages::CountStage() {
 }
 
 server::Party::InputLimits PartStages::MaxInput() const {
-  const uint64_t records = options_.most_records();
-  return {.offline_bytes = records * options_.onion_bytes,
-          .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(records))};
+  return {options_.most_records(), options_.onion_bytes};
 }
 
 server::Tiling PartStages::NewTiling() const {

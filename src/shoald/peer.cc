@@ -221,15 +221,13 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Made(std::unique_ptr<ByteSource> ans
 
 PartStages::Options PartsOf(server::ChainNode& node, uint32_t senders, SpoolPlace* spools) {
   server::Party& party = node.party();
-  const size_t onion_bytes = server::OnionBytesFor(party.roster().size(), party.number().value());
   return {
       .rank = party.rank(),
       .count = party.roster().party(party.number().value()).machines,
       .senders = senders,
-      .onion_bytes = onion_bytes,
+      .onion_bytes = server::OnionBytesFor(party.roster().size(), party.number().value()),
       .spools = spools,
-      .most_records = [&party,
-                       onion_bytes] { return party.MaxInput().offline_bytes / onion_bytes; },
+      .most_records = [&party] { return party.MaxOnions(); },
       .open = [&party](const Digest& id) { return party.AnswerBytes(id).status(); },
       .at_work = [&party](const Digest& id,
                           uint64_t attempt) { return party.IsAtWork(id, attempt); },
