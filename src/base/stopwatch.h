@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace shoal {
 
@@ -40,6 +41,20 @@ class Stopwatch {
   Time time_;
   int64_t start_ns_;
 };
+
+// Processor time of this thread: other programs' use of the cores does not count, but their use of
+// the memory has an effect.
+inline double ThreadSeconds(const std::function<void()>& body) {
+  const Stopwatch stopwatch(Stopwatch::kThread);
+  body();
+  return stopwatch.Seconds();
+}
+
+// 0 if there are none.
+inline double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
 
 // The processor nanoseconds of body(), the middle one of three runs.
 inline double TypicalNanoseconds(const std::function<void()>& body) {

@@ -39,11 +39,6 @@ struct Sizes {
   uint64_t repeat = 3;
 };
 
-double Median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
 int Main(const Sizes& sizes) {
   SystemRandom random;
   ThreadPool pool(sizes.threads);

@@ -207,11 +207,6 @@ double Measure(std::vector<std::unique_ptr<Work>>& works, const Operation& opera
          static_cast<double>(operation.calls * operation.items * works.size());
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void Run(const Options& options) {
   std::printf("%-9s %7s  %-26s %10s %10s %11s\n", "set", "threads", "operation", "least us",
               "median us", "over curve");

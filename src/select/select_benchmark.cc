@@ -16,10 +16,7 @@
 // medians of the rounds, and ratios medians of the rounds' ratios.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <iostream>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +27,7 @@
 #include "src/base/instruction_set.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
+#include "src/base/testing/figures.h"
 #include "src/base/testing/memory_bandwidth.h"
 #include "src/base/testing/test_random.h"
 #include "src/select/select.h"
@@ -37,36 +35,6 @@
 
 namespace shoal::select {
 namespace {
-
-double Seconds(const std::function<void()>& body) {
-  const Stopwatch stopwatch(Stopwatch::kThread);
-  body();
-  return stopwatch.Seconds();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Figures by name, one value a round.
-class Figures {
- public:
-  void Add(const std::string& figure, double value) {
-    if (values_.count(figure) == 0) order_.push_back(figure);
-    values_[figure].push_back(value);
-  }
-  void Print() const {
-    for (const std::string& figure : order_) {
-      std::printf("{%s, \"value\": %.4g}\n", figure.c_str(), Median(values_.at(figure)));
-    }
-    std::fflush(stdout);
-  }
-
- private:
-  std::vector<std::string> order_;
-  std::map<std::string, std::vector<double>> values_;
-};
 
 // Random bytes at hardly any cost.
 PageBuffer Pages(uint64_t bytes) {
@@ -125,7 +93,7 @@ void MeasureBucket(const Options& options) {
     const BytesView table = BytesView(pages).first(kPlaces * row_bytes);
     const Rows rows = Rows::Strided(table, row_bytes, row_bytes, kPlaces).value();
     Queries all(1024, kPlaces, row_bytes);
-    Figures figures;
+    testing::Figures figures;
     for (int round = 0; round < options.rounds; ++round) {
       for (const InstructionSet set : options.sets) {
         UseInstructionSet(set);
@@ -133,7 +101,7 @@ void MeasureBucket(const Options& options) {
         for (const size_t queries : {1, 4, 16, 1024}) {
           const size_t times = 2048 / queries;
           const double rate =
-              static_cast<double>(table.size() * queries * times) / Seconds([&] {
+              static_cast<double>(table.size() * queries * times) / ThreadSeconds([&] {
                 for (size_t i = 0; i < times; ++i) {
                   SHOAL_CHECK(
                       SelectFromTable(rows, kPlaces, std::span(all.queries).first(queries)).ok());
@@ -177,14 +145,14 @@ void MeasureBuckets(const Options& options) {
       for (size_t q = 0; q < all.queries.size(); ++q) {
         queries.push_back({random.Below(buckets), all.queries[q]});
       }
-      Figures figures;
+      testing::Figures figures;
       for (int round = 0; round < options.rounds; ++round) {
         const double read = ReadRate(table);
         for (const InstructionSet set : options.sets) {
           UseInstructionSet(set);
           const double rate =
               static_cast<double>(kPlaces * row_bytes * queries.size()) /
-              Seconds([&] { SHOAL_CHECK(SelectFromBuckets(rows, kPlaces, queries).ok()); });
+              ThreadSeconds([&] { SHOAL_CHECK(SelectFromBuckets(rows, kPlaces, queries).ok()); });
           const auto add = [&](absl::string_view figure, double value) {
             figures.Add(Figure("buckets", set, buckets, row_bytes, each, figure), value);
           };
@@ -206,14 +174,14 @@ void MeasureTable(const Options& options) {
     const BytesView table = BytesView(pages).first(count * row_bytes);
     const Rows rows = Rows::Strided(table, row_bytes, row_bytes, count).value();
     Queries all(64, count, row_bytes);
-    Figures figures;
+    testing::Figures figures;
     for (int round = 0; round < options.rounds; ++round) {
       const double read = ReadRate(table);
       for (const InstructionSet set : options.sets) {
         UseInstructionSet(set);
         double one = 0;
         for (const size_t queries : {1, 4, 16, 64}) {
-          const double seconds = Seconds([&] {
+          const double seconds = ThreadSeconds([&] {
             SHOAL_CHECK(SelectFromTable(rows, count, std::span(all.queries).first(queries)).ok());
           });
           const double rate = static_cast<double>(table.size() * queries) / seconds;
@@ -255,14 +223,11 @@ int Main(int argc, char** argv) {
     if (wanted && IsSupported(set)) options.sets.push_back(set);
   }
   options.cases = absl::StrSplit(cases, ',');
-  double load[3] = {};
-  getloadavg(load, 3);
-  std::printf("{\"figure\": \"load average\", \"value\": %.1f}\n", load[0]);
+  testing::PrintLoad("load average");
   if (options.Has("bucket")) MeasureBucket(options);
   if (options.Has("table")) MeasureTable(options);
   if (options.Has("buckets")) MeasureBuckets(options);
-  getloadavg(load, 3);
-  std::printf("{\"figure\": \"load average at the end\", \"value\": %.1f}\n", load[0]);
+  testing::PrintLoad("load average at the end");
   return 0;
 }
 

@@ -62,14 +62,6 @@ inline QueryTimes TimeQueries(int queries, const std::function<void()>& ask,
 
 // ---- For benchmarks.
 
-// Processor time of this thread: other programs' use of the cores does not count, but their use of
-// the memory has an effect.
-inline double ThreadSeconds(const std::function<void()>& body) {
-  const Stopwatch stopwatch(Stopwatch::kThread);
-  body();
-  return stopwatch.Seconds();
-}
-
 // The least processor time of all threads, of so many runs.
 inline double LeastSeconds(int times, const std::function<void()>& body) {
   double best = 1e99;
@@ -79,11 +71,6 @@ inline double LeastSeconds(int times, const std::function<void()>& body) {
     best = std::min(best, cpu.Seconds());
   }
   return best;
-}
-
-inline double Median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 // A table of any bytes, quickly made, that differ from row to row.

@@ -13,8 +13,6 @@
 // to back, by the fastest of several loops. Answers are verified against the table.
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -26,6 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "boost/program_options.hpp"
 #include "src/base/check.h"
+#include "src/base/testing/figures.h"
 #include "src/base/testing/memory_bandwidth.h"
 #include "src/base/testing/test_random.h"
 #include "src/pir/engine.h"
@@ -83,14 +82,10 @@ void Measure(uint64_t rows, uint32_t record_bytes, int rounds) {
   const Bench bench(rows, record_bytes);
   const auto bytes = static_cast<double>(bench.client->shape().table_bytes());
   testing::TestRandom random(1);
-  std::vector<std::pair<std::string, std::vector<double>>> figures;
-  const auto add = [&](const std::string& figure, double value) {
-    const auto of = std::ranges::find(figures, figure, [](const auto& one) { return one.first; });
-    if (of != figures.end()) {
-      of->second.push_back(value);
-    } else {
-      figures.push_back({figure, {value}});
-    }
+  testing::Figures figures;
+  const auto add = [&](absl::string_view figure, double value) {
+    figures.Add(absl::StrCat("\"table\": \"", bench.name, "\", \"figure\": \"", figure, "\""),
+                value);
   };
   add("query_bytes", static_cast<double>(2 * bench.client->shape().query_bytes()));
   add("answer_bytes", 2.0 * record_bytes);
@@ -113,17 +108,7 @@ void Measure(uint64_t rows, uint32_t record_bytes, int rounds) {
       add("of_read" + at, bytes / pass / read);
     }
   }
-  for (const auto& [figure, values] : figures) {
-    std::printf("{\"table\": \"%s\", \"figure\": \"%s\", \"value\": %.4g}\n", bench.name.c_str(),
-                figure.c_str(), Median(values));
-  }
-  std::fflush(stdout);
-}
-
-void PrintLoad() {
-  double load[3] = {};
-  getloadavg(load, 3);
-  std::printf("{\"figure\": \"load average\", \"value\": %.1f}\n", load[0]);
+  figures.Print();
 }
 
 int Main(int argc, char** argv) {
@@ -141,7 +126,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   po::notify(values);
-  PrintLoad();
+  testing::PrintLoad("load average");
   for (const absl::string_view table : absl::StrSplit(tables, ',')) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(table, 'x');
     uint64_t rows = 0;
@@ -152,7 +137,7 @@ int Main(int argc, char** argv) {
     }
     Measure(rows, record_bytes, rounds);
   }
-  PrintLoad();
+  testing::PrintLoad("load average");
   return 0;
 }
 
