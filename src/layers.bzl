@@ -83,6 +83,7 @@ PACKAGES = list(LAYERS) + [
     "pir/kit/testing",
     "pir/testing",
     "roster/testing",
+    "round/testing",
     "server/testing",
     "table/testing",
 ]

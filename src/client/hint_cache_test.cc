@@ -64,7 +64,7 @@ class HintCacheTest : public ::testing::Test {
     wire::SignedPirSetup out;
     *out.mutable_setup() = setup;
     if (signed_delta_) out.set_delta_digest(ToString(*signed_delta_));
-    out.set_signature(ToString(parties_.SignByAll(pir::SetupMessage(out)).bytes()));
+    out.set_signature(parties_.SignatureByAll(pir::SetupMessage(out)));
     return out;
   }
   // Answers as PirService does, and as `spoil_` changes it.
@@ -656,7 +656,7 @@ TEST_F(HintCacheTest, AHintOfOtherPartiesIsFetchedAgain) {
   wire::SignedPirSetup setup;
   ASSERT_TRUE(setup.ParseFromString(ToString(Read(path_ + ".setup"))));
   const roster::testing::Parties others(2, random_);
-  setup.set_signature(ToString(others.SignByAll(pir::SetupMessage(setup)).bytes()));
+  setup.set_signature(others.SignatureByAll(pir::SetupMessage(setup)));
   Write(path_ + ".setup", AsBytes(setup.SerializeAsString()));
   ExpectServed();
   EXPECT_EQ(fetch_.received_bytes, server_->hint().size());

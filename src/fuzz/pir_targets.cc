@@ -327,7 +327,7 @@ void AddPirTargets(std::vector<Target>& targets) {
   const roster::testing::Parties parties(3, random);
   wire::SignedPirSetup setup;
   *setup.mutable_setup() = world->before->setup();
-  setup.set_signature(ToString(parties.SignByAll(pir::SetupMessage(setup)).bytes()));
+  setup.set_signature(parties.SignatureByAll(pir::SetupMessage(setup)));
   add("signed_pir_setup", InputOf(setup), [roster = parties.roster()](BytesView input) {
     wire::SignedPirSetup parsed;
     return parsed.ParseFromArray(input.data(), static_cast<int>(input.size())) &&

@@ -8,7 +8,6 @@
 #include "src/base/status_macros.h"
 #include "src/base/testing/test_random.h"
 #include "src/fuzz/target.h"
-#include "src/roster/testing/parties.h"
 #include "src/storage/file.h"
 #include "src/table/manifest.h"
 #include "src/table/packages.h"
@@ -17,53 +16,40 @@
 #include "src/table/row_map.h"
 #include "src/table/row_versions.h"
 #include "src/table/table.h"
+#include "src/table/testing/signed_table.h"
 #include "src/wire/text.h"
 
 namespace shoal::fuzz {
 namespace {
 
-using roster::testing::kNowS;
+using table::testing::Layout;
 
 struct TableWorld {
   explicit TableWorld(bool dense) : table(*Build(dense, random)) {}
 
   static absl::StatusOr<table::UnsignedTable> Build(bool dense, RandomSource& random) {
-    table::RecordSet records("fuzz");
-    for (size_t i = 0; i < 60; ++i) {
-      const std::string key = dense ? absl::StrCat(i) : absl::StrCat("key ", i);
-      SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(absl::StrCat("value ", i)), i + 1).ok());
-    }
-    table::TableOptions options;
-    options.name = "fuzz";
-    options.deployment = "test";
-    options.epoch = 1;
-    options.created_s = kNowS;
-    options.expires_s = kNowS + 1000;
-    options.row_bytes = 128;
-    return dense ? table::BuildDense(records, options, random)
-                 : table::BuildHashed(records, options, random);
+    const auto records = [](Layout layout) {
+      return table::testing::Records(60, layout,
+                                     [](size_t i) { return absl::StrCat("value ", i); });
+    };
+    const table::TableOptions options = table::testing::Options(128);
+    return dense ? table::BuildDense(records(Layout::kDense), options, random)
+                 : table::BuildHashed(records(Layout::kHashed), options, random);
   }
   // An epoch of a hashed table that keeps its rows, of which some lack keys.
   static absl::StatusOr<table::UnsignedTable> BuildIncomplete(RandomSource& random) {
-    table::TableOptions options;
-    options.name = "fuzz";
-    options.deployment = "test";
-    options.created_s = kNowS;
-    options.expires_s = kNowS + 1000;
-    options.row_bytes = 128;
-    table::RecordSet before("fuzz"), after("fuzz");
-    for (size_t i = 0; i < 90; ++i) {
-      const std::string key = absl::StrCat("key ", i);
-      if (i < 60) SHOAL_CHECK(before.Add(AsBytes(key), AsBytes(key), i + 1).ok());
-      SHOAL_CHECK(after.Add(AsBytes(key), AsBytes(key), i + 1).ok());
-    }
+    table::TableOptions options = table::testing::Options(128);
+    const auto records = [](size_t n) {
+      return table::testing::Records(n, Layout::kHashed,
+                                     [](size_t i) { return absl::StrCat("key ", i); });
+    };
     SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable first,
-                           table::BuildHashed(before, options, random));
+                           table::BuildHashed(records(60), options, random));
     const table::PreviousEpoch previous{.content = first, .manifest = {}, .signatures = nullptr};
     options.epoch = 2;
     options.previous = &previous;
     options.sign_all_rows = options.keep_rows = true;
-    return table::BuildHashed(after, options, random);
+    return table::BuildHashed(records(90), options, random);
   }
   explicit TableWorld(table::UnsignedTable other) : table(std::move(other)) {}
   const wire::Manifest& manifest() const { return table.manifest(); }

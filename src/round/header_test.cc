@@ -12,6 +12,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/onion/hpke.h"
 #include "src/roster/testing/parties.h"
+#include "src/round/testing/headers.h"
 
 namespace shoal::round {
 namespace {
@@ -37,32 +38,14 @@ class TwoTiersHeaderTest : public ::testing::Test {
 
   roster::Roster roster() const { return parties_.roster(); }
   wire::RoundHeader Header(const roster::Roster& roster) {
-    wire::RoundHeader header;
-    header.set_counter(kNowS * kCountersPerSecond);
-    header.set_roster_digest(ToString(roster.digest()));
-    header.set_manifest_digest(ToString(facts_.manifest_digest));
+    wire::RoundHeader header = testing::DraftOf(kNowS * kCountersPerSecond, roster, facts_, kNowS);
     for (uint32_t i = 0; i < kTwoTiersKeys; ++i) {
       header.add_onion_keys(std::string(32, static_cast<char>(9 + i)));
     }
-    header.set_max_rows(facts_.rows);
-    header.set_answer_bytes(facts_.row_bytes + 48);
-    *header.mutable_noise() = roster.wire().roster().noise();
-    header.add_machines(1);
-    header.add_machines(1);
-    header.set_max_slots(100);
-    header.set_announced_s(kNowS);
-    header.set_onions_close_s(kNowS + 10);
-    header.set_queries_close_s(kNowS + 20);
-    header.set_expires_s(kNowS + 30);
-    header.set_onion_suite(std::string(roster::kOnionSuite));
-    header.set_query_buckets(10);
     return header;
   }
   absl::Status Verify(const wire::RoundHeader& header) {
-    wire::SignedHeader out;
-    *out.mutable_header() = header;
-    out.set_signature(ToString(parties_.SignByAll(RoundId(header)).bytes()));
-    return Round::Verify(out, roster(), facts_, kNowS).status();
+    return Round::Verify(testing::SignByAll(parties_, header), roster(), facts_, kNowS).status();
   }
 
   TestRandom random_{1};
@@ -73,10 +56,8 @@ class TwoTiersHeaderTest : public ::testing::Test {
 TEST_F(TwoTiersHeaderTest, AllThatAgreesIsTaken) {
   const wire::RoundHeader header = Header(roster());
   SHOAL_EXPECT_OK(CheckHeader(header, OnionKeysOf(header, roster()), roster(), facts_, kNowS));
-  wire::SignedHeader out;
-  *out.mutable_header() = header;
-  out.set_signature(ToString(parties_.SignByAll(RoundId(header)).bytes()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Round round, Round::Verify(out, roster(), facts_, kNowS));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Round round, Round::Verify(testing::SignByAll(parties_, header),
+                                                              roster(), facts_, kNowS));
   EXPECT_EQ(round.parties(), 2u);
   EXPECT_EQ(round.recipients().size(), kTwoTiersKeys);
 }
@@ -109,11 +90,10 @@ TEST_F(TwoTiersHeaderTest, WhatDoesNotAgreeIsRefused) {
   refused(kInvalid, "noise for 10 rows of a table of 100", [](auto& h) { h.set_max_rows(10); });
 
   // The table is for rows, and the round is not, and the other way round.
+  const wire::RoundHeader buckets = Header(roster());
   facts_.query_buckets = 0;
-  EXPECT_THAT(Verify(Header(roster())),
-              StatusIs(kDisagree, "its query_buckets are 10, and the table's 0"));
+  EXPECT_THAT(Verify(buckets), StatusIs(kDisagree, "its query_buckets are 10, and the table's 0"));
   wire::RoundHeader rows = Header(roster());
-  rows.clear_query_buckets();
   rows.mutable_onion_keys()->DeleteSubrange(2, 2);
   EXPECT_THAT(Verify(rows), StatusIs(kDisagree,
                                      "its query_buckets are 0, and most_in_bucket is 4 in "
@@ -130,7 +110,6 @@ TEST_F(TwoTiersHeaderTest, TheNoiseIsForNoMoreThanThereIsRoomFor) {
   facts_.query_buckets = 3;
   facts_.rows = 12;
   wire::RoundHeader header = Header(roster());
-  header.set_query_buckets(3);
   EXPECT_THAT(Verify(header), StatusIs(kDisagree,
                                        "the noise is for 4 queries of a client, and 3 "
                                        "buckets with 1 queries each take 3"));
@@ -141,7 +120,6 @@ TEST_F(TwoTiersHeaderTest, TheNoiseIsForNoMoreThanThereIsRoomFor) {
   facts_.query_buckets = 1u << 30;
   facts_.rows = 1u << 30;
   header = Header(roster());
-  header.set_query_buckets(1u << 30);
   SHOAL_EXPECT_OK(Verify(header));
   facts_.query_buckets += 1;
   facts_.rows += 1;

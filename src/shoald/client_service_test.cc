@@ -19,6 +19,7 @@ namespace {
 
 using ::shoal::testing::IsOk;
 using ::shoal::testing::StatusIs;
+using table::testing::Layout;
 using wire::Frame;
 using wire::FrameType;
 using namespace std::chrono_literals;
@@ -77,23 +78,14 @@ class GatedJournal final : public server::Journal {
 
 struct TestTable {
   TestTable() : random(7), pool(1), parties(3, random), roster(parties.roster()) {
-    table::RecordSet records("words");
-    for (int i = 0; i < 500; ++i) {
-      SHOAL_CHECK(records.Add(AsBytes(absl::StrCat("key-", i)), AsBytes("value"), i + 1).ok());
-    }
-    table = Make(records, 1);
-    next = Make(records, 2);
+    table = Make(1);
+    next = Make(2);
   }
-  std::shared_ptr<const table::Table> Make(const table::RecordSet& records, uint64_t epoch) {
+  std::shared_ptr<const table::Table> Make(uint64_t epoch) {
     return std::make_shared<const table::Table>(table::testing::MakeTable(
-        records,
-        {.name = "words",
-         .deployment = "test",
-         .epoch = epoch,
-         .created_s = roster::testing::kNowS - 100,
-         .expires_s = roster::testing::kNowS + 1000,
-         .row_bytes = 2048},
-        table::testing::Layout::kHashed, parties, roster, roster::testing::kNowS, random, pool));
+        table::testing::Records(500, Layout::kHashed, [](size_t) { return "value"; }),
+        table::testing::Options(2048, epoch), Layout::kHashed, parties, roster,
+        roster::testing::kNowS, random, pool));
   }
   shoal::testing::TestRandom random;
   ThreadPool pool;

@@ -22,22 +22,18 @@
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
-#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/cli/exit_code.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
 #include "src/machines/testing/round_clusters.h"
 #include "src/machines/transport.h"
-#include "src/parallel/thread_pool.h"
-#include "src/roster/testing/parties.h"
 #include "src/round/header.h"
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
 #include "src/server/party.h"
 #include "src/server/testing/deployment.h"
 #include "src/server/testing/memory_journal.h"
-#include "src/storage/spool.h"
 
 namespace shoal::shoald {
 namespace {
@@ -48,7 +44,6 @@ using machines::testing::RoundClusters;
 using server::Party;
 using ::shoal::testing::Soon;
 using ::shoal::testing::StatusIs;
-using ::shoal::testing::TestClock;
 using ::shoal::testing::TestRandom;
 using namespace std::chrono_literals;
 constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
@@ -66,18 +61,15 @@ class Job {
                std::chrono::milliseconds heard_within = 100s)
       : count_(count),
         heard_within_(heard_within),
-        table_({.parties = 2, .rows = 6}),
-        keys_({count, 1}, table_.random()),
+        world_({.rows = 6}, {count, 1}),
         control_(count),
         rounds_(count) {
-    clock_.passes = true;  // what machines show waits for the moment that all are told
-    *keys_.draft().mutable_noise() =
-        roster::NoiseToWire(server::testing::DeploymentOptions().noise);
-    roster_ = keys_.roster(clock_.NowSeconds());
+    world_.clock().passes = true;  // what machines show waits for the moment that all are told
     backend_journal_ = std::make_unique<server::testing::MemoryJournal>(&backend_disk_);
     backend_ = *Party::Create(
-        {.number = PartyNumber(2), .roster = *roster_, .table = table_.Epoch(1, 2)}, keys_.key(2),
-        backend_journal_.get(), &backend_random_, &clock_, {.pool = &pool_, .spools = &spools_});
+        {.number = PartyNumber(2), .roster = world_.roster(), .table = world_.Epoch(1, 2)},
+        world_.key(2), backend_journal_.get(), &backend_random_, &world_.clock(),
+        world_.resources());
     backend_node_ = std::make_unique<server::ChainNode>(backend_.get(), nullptr);
     for (uint32_t rank = 0; rank < count; ++rank) {
       machines_.push_back(std::make_unique<Machine>(rank));
@@ -97,7 +89,7 @@ class Job {
   server::Frontend& frontend(uint32_t rank) { return *machines_[rank]->frontend; }
   MachineControl& control(uint32_t rank) { return *machines_[rank]->control; }
   uint32_t count() const { return count_; }
-  server::testing::Deployment& table() { return table_; }
+  server::testing::World& world() { return world_; }
   // The machine has an error of its own.
   void GiveUp(uint32_t rank) { machines_[rank]->control_machines->GiveUp(); }
   // From now on nothing comes to the head from another machine.
@@ -117,9 +109,10 @@ class Job {
     SHOAL_ASSIGN_OR_RETURN(const wire::RoundHeader draft, frontend(0).NewDraft());
     SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header,
                            machines_[0]->node->Propose(draft, frontend(0).Live()));
-    return round::Round::Verify(header, *roster_, party(0).table()->facts, clock_.NowSeconds());
+    return round::Round::Verify(header, world_.roster(), party(0).table()->facts,
+                                world_.clock().NowSeconds());
   }
-  absl::Status TakeAtBackend(uint64_t epoch) { return backend_->TakeEpoch(table_.Epoch(epoch, 2)); }
+  absl::Status TakeAtBackend(uint64_t epoch) { return backend_->TakeEpoch(world_.Epoch(epoch, 2)); }
   // Waits until clients of this machine are shown the state.
   absl::Status Shown(uint32_t rank, const Digest& id, wire::RoundState state) {
     return control(rank).WaitUntilShown(id, state);
@@ -150,7 +143,7 @@ class Job {
     Machine& self = *machines_[rank];
     self.journal = std::make_unique<server::testing::MemoryJournal>(&self.disk);
     Party::Options options{
-        .number = PartyNumber(1), .roster = *roster_, .table = table_.Epoch(1, 1)};
+        .number = PartyNumber(1), .roster = world_.roster(), .table = world_.Epoch(1, 1)};
     options.machines = {
         .rank = rank,
         .count = count_,
@@ -166,14 +159,15 @@ class Job {
       options.machines.ready = [&self](uint64_t epoch) { return self.control->ReadyFor(epoch); };
       options.machines.ended = [&self](const Digest& id) { self.control->Ended(id); };
     }
-    const server::Resources resources{.pool = &pool_, .spools = &spools_};
-    self.party = rank == 0
-                     ? *Party::Create(std::move(options), keys_.key(1), self.journal.get(),
-                                      &self.random, &clock_, resources)
-                     : *Party::CreateOther(std::move(options), &self.random, &clock_, resources);
+    const server::Resources resources = world_.resources();
+    self.party = rank == 0 ? *Party::Create(std::move(options), world_.key(1), self.journal.get(),
+                                            &self.random, &world_.clock(), resources)
+                           : *Party::CreateOther(std::move(options), &self.random, &world_.clock(),
+                                                 resources);
     self.node = std::make_unique<server::ChainNode>(self.party.get(), backend_node_.get());
-    self.frontend = *server::Frontend::Create(kPlan, self.party.get(), self.journal.get(), &clock_,
-                                              resources, {.rank = rank, .count = count_});
+    self.frontend =
+        *server::Frontend::Create(kPlan, self.party.get(), self.journal.get(), &world_.clock(),
+                                  resources, {.rank = rank, .count = count_});
     self.own.emplace(self.frontend.get(), self.node.get());
     self.link = control_.Join(rank);
     self.control_machines =
@@ -181,7 +175,7 @@ class Job {
                                    self.link.clock, &self.control_random, control_.options());
     self.control = std::make_unique<MachineControl>(
         self.control_machines.get(), MachineControl::Options{.party = self.party.get(),
-                                                             .clock = &clock_,
+                                                             .clock = &world_.clock(),
                                                              .frontend = self.frontend.get(),
                                                              .own = &*self.own,
                                                              .ended = [&self] { ++self.ended; },
@@ -191,12 +185,7 @@ class Job {
 
   const uint32_t count_;
   const std::chrono::milliseconds heard_within_;
-  TestClock clock_;
-  server::testing::Deployment table_;  // its rows, and its clients' secrets
-  roster::testing::Parties keys_;
-  std::optional<roster::Roster> roster_;
-  ThreadPool pool_{2};
-  SpoolPlace spools_{::testing::TempDir(), 1 << 28};
+  server::testing::World world_;
   TestRandom backend_random_{99};
   server::testing::Disk backend_disk_;
   std::unique_ptr<server::testing::MemoryJournal> backend_journal_;
@@ -223,7 +212,7 @@ TEST(MachineControlTest, ARoundIsOpenedSealedAndEndedAtAllMachines) {
     for (uint32_t rank = 0; rank < count; ++rank) {
       EXPECT_EQ(job.party(rank).open_rounds(), 1u);
       SHOAL_ASSERT_OK(job.Shown(rank, round.id(), wire::OPEN_FOR_ONIONS));
-      server::testing::Client client(&job.table(), round, std::nullopt, &job.frontend(rank));
+      server::testing::Client client(&job.world(), round, std::nullopt, &job.frontend(rank));
       SHOAL_ASSERT_OK(client.Obtain(rank + 1));
     }
     SHOAL_ASSERT_OK(job.frontend(0).Decide(round.id(), wire::SEALED));
@@ -281,9 +270,9 @@ TEST(MachineControlTest, NoRoundIsDraftedWhileTheMachinesDoNotHearEachOther) {
 TEST(MachineControlTest, NoRoundIsLostWhileMachinesTakeTheNextEpoch) {
   Job job(3);
   SHOAL_ASSERT_OK(job.control(0).AwaitAll());
-  const uint64_t next = job.table().MakeEpoch(6, job.table().table().row_bytes);
+  const uint64_t next = job.world().MakeEpoch(6, job.world().table().row_bytes);
   const auto take = [&](uint32_t rank) {
-    return job.party(rank).TakeEpoch(job.table().Epoch(next, 1));
+    return job.party(rank).TakeEpoch(job.world().Epoch(next, 1));
   };
   const auto open = [&]() -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(const round::Round round, job.Announce());
@@ -316,9 +305,9 @@ TEST(MachineControlTest, NoRoundIsLostWhileMachinesTakeTheNextEpoch) {
 TEST(MachineControlTest, NoRoundIsDraftedOfAnEpochThatAMachineLacks) {
   Job job(3);
   SHOAL_ASSERT_OK(job.control(0).AwaitAll());
-  const uint64_t next = job.table().MakeEpoch(6, job.table().table().row_bytes);
+  const uint64_t next = job.world().MakeEpoch(6, job.world().table().row_bytes);
   for (const uint32_t rank : {0u, 1u}) {
-    SHOAL_ASSERT_OK(job.party(rank).TakeEpoch(job.table().Epoch(next, 1)));
+    SHOAL_ASSERT_OK(job.party(rank).TakeEpoch(job.world().Epoch(next, 1)));
   }
   SHOAL_ASSERT_OK(job.TakeAtBackend(next));
   // Once machine 1 has said so.
@@ -334,7 +323,7 @@ TEST(MachineControlTest, NoRoundIsDraftedOfAnEpochThatAMachineLacks) {
   });
   cancelled = true;
   EXPECT_THAT(waiting.get(), StatusIs(absl::StatusCode::kCancelled, "machine 2"));
-  SHOAL_ASSERT_OK(job.party(2).TakeEpoch(job.table().Epoch(next, 1)));
+  SHOAL_ASSERT_OK(job.party(2).TakeEpoch(job.world().Epoch(next, 1)));
   SHOAL_EXPECT_OK(job.control(0).AwaitEpoch(next, [] { return false; }));
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, job.Announce());
   SHOAL_EXPECT_OK(job.steps->Open(round));
@@ -379,7 +368,7 @@ TEST(MachineControlTest, AMachineThatGivesUpAtAnyStepEndsAll) {
             return job.steps->Open(*round);
           },
           [&]() -> absl::Status {
-            server::testing::Client client(&job.table(), *round, std::nullopt, &job.frontend(1));
+            server::testing::Client client(&job.world(), *round, std::nullopt, &job.frontend(1));
             SHOAL_RETURN_IF_ERROR(job.Shown(1, round->id(), wire::OPEN_FOR_ONIONS));
             SHOAL_RETURN_IF_ERROR(client.Obtain(1));
             SHOAL_RETURN_IF_ERROR(job.frontend(0).Decide(round->id(), wire::SEALED));

@@ -17,7 +17,6 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
-#include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
@@ -26,8 +25,8 @@
 #include "src/net/testing/test_identity.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
-#include "src/roster/testing/parties.h"
 #include "src/round/header.h"
+#include "src/round/testing/headers.h"
 #include "src/server/chain.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
@@ -185,11 +184,7 @@ class Tap final : public server::Link {
 // A chain of parties of so many machines each.
 class Chain {
  public:
-  explicit Chain(std::vector<uint32_t> counts)
-      : table_({.rows = kRows}), keys_(counts, table_.random()) {
-    *keys_.draft().mutable_noise() =
-        roster::NoiseToWire(server::testing::DeploymentOptions().noise);
-    roster_ = keys_.roster(clock_.now_s);
+  explicit Chain(std::vector<uint32_t> counts) : world_({.rows = kRows}, counts) {
     for (uint32_t number = 1; number <= counts.size(); ++number) {
       parties_.push_back(std::make_unique<PartyOfMachines>());
       parties_.back()->count = counts[number - 1];
@@ -247,33 +242,22 @@ class Chain {
   PartyOfMachines& party(uint32_t number) { return *parties_[number - 1]; }
   MachineOfParty& machine(uint32_t number, uint32_t rank) { return *party(number).machines[rank]; }
   const round::Round& round() const { return *round_; }
-  server::testing::Deployment& table() { return table_; }
+  server::testing::World& world() { return world_; }
   // What the party draws its round's secrets from.
   Seed Root(uint32_t number) const { return TestRandom(number).NewSeed(); }
 
   absl::Status Announce() {
-    wire::RoundHeader draft;
-    const uint64_t now_s = clock_.now_s;
-    draft.set_counter(round::kCountersPerSecond * now_s + rounds_++);
-    draft.set_roster_digest(ToString(roster_->digest()));
-    draft.set_manifest_digest(ToString(table_.table().manifest_digest));
-    draft.set_max_rows(kRows);
-    draft.set_answer_bytes(table_.table().row_bytes + signature::kSignatureBytes);
-    *draft.mutable_noise() = roster_->wire().roster().noise();
-    for (const auto& party : parties_) draft.add_machines(party->count);
-    draft.set_max_slots(1000);
-    draft.set_onion_suite(roster_->wire().roster().onion_suite());
-    draft.set_announced_s(now_s);
-    draft.set_onions_close_s(now_s + 100);
-    draft.set_queries_close_s(now_s + 300);
-    draft.set_expires_s(now_s + 600);
+    const uint64_t now_s = world_.clock().now_s;
+    const wire::RoundHeader draft = round::testing::DraftOf(
+        round::kCountersPerSecond * now_s + rounds_++, world_.roster(), world_.table(), now_s);
     wire::LiveRounds list;
     list.set_highest_counter(draft.counter());
     list.add_drafts(draft.counter());
     SHOAL_ASSIGN_OR_RETURN(
         const wire::SignedHeader header,
         machine(1, 0).node->Propose(draft, machine(1, 0).party->SignLive(std::move(list))));
-    SHOAL_ASSIGN_OR_RETURN(round_, round::Round::Verify(header, *roster_, table_.table(), now_s));
+    SHOAL_ASSIGN_OR_RETURN(round_,
+                           round::Round::Verify(header, world_.roster(), world_.table(), now_s));
     for (const auto& party : parties_) {
       if (party->count == 1) continue;
       SHOAL_RETURN_IF_ERROR(
@@ -293,7 +277,7 @@ class Chain {
   }
   // Of whom each machine of party 1 has so many.
   void Submit(const std::vector<size_t>& spread) {
-    server::testing::Client client(&table_, *round_);
+    server::testing::Client client(&world_, *round_, std::nullopt, /*frontend=*/nullptr);
     const size_t slots = std::accumulate(spread.begin(), spread.end(), size_t{0});
     spread_ = spread;
     secrets_.clear();
@@ -361,7 +345,7 @@ class Chain {
         const server::testing::Secret& secret = secrets_[slots.begin + batch.positions[i]];
         Bytes answer = ToBytes(BytesView(answers_[rank]).subspan(i * tagged_bytes, tagged_bytes));
         EXPECT_TRUE(secret.Unmask(round_->id(), answer));
-        EXPECT_TRUE(std::ranges::equal(answer, table_.Answer(secret.row)));
+        EXPECT_TRUE(std::ranges::equal(answer, world_.Answer(secret.row)));
       }
     }
   }
@@ -396,7 +380,8 @@ class Chain {
     return joined;
   }
   uint32_t PositionsOf(const Bytes& list, uint32_t number) const {
-    return static_cast<uint32_t>(list.size() / server::OnionBytesFor(roster_->size(), number));
+    return static_cast<uint32_t>(list.size() /
+                                 server::OnionBytesFor(world_.roster().size(), number));
   }
 
   // What the parties have sent, as one machine each makes it from the same seeds and the same
@@ -405,7 +390,7 @@ class Chain {
     ThreadPool pool(2);
     SpoolPlace spools(::testing::TempDir(), 1 << 26);
     const server::Resources resources{.pool = &pool, .spools = &spools};
-    const noise::Distribution noise = *noise::Distribution::Create(roster_->noise());
+    const noise::Distribution noise = *noise::Distribution::Create(world_.roster().noise());
     struct Made {
       server::RoundContext context;
       server::LastingSecrets secrets;
@@ -470,7 +455,7 @@ class Chain {
     const auto last_keys =
         server::AnswerKeys::Of(last.context, last.secrets, last.material, last.queries);
     auto source =
-        server::AnswerQueries(last_keys, table_.Epoch(1, table_.parties()).answers, resources);
+        server::AnswerQueries(last_keys, world_.Epoch(1, world_.parties()).answers, resources);
     SHOAL_ASSERT_OK(source.status());
     SHOAL_ASSERT_OK_AND_ASSIGN(Bytes answers, ReadAll(**source));
     ExpectDigest(size(), server::Content::kAnswersOutput, answers);
@@ -528,7 +513,7 @@ class Chain {
     Start(number);
   }
   roster::Party Addresses(uint32_t number) {
-    roster::Party party = roster_->party(number);
+    roster::Party party = world_.roster().party(number);
     const PartyOfMachines& own = this->party(number);
     party.tls_certificate_sha256 = own.identity->digest();
     party.other_machines.clear();
@@ -569,9 +554,9 @@ class Chain {
     PartyOfMachines& own = party(number);
     MachineOfParty& self = *own.machines[rank];
     const bool backend = number == size();
-    server::TableEpoch epoch = table_.Epoch(1, backend ? table_.parties() : 1);
+    server::TableEpoch epoch = world_.Epoch(1, number);
     Party::Options options{
-        .number = PartyNumber(number), .roster = *roster_, .table = std::move(epoch)};
+        .number = PartyNumber(number), .roster = world_.roster(), .table = std::move(epoch)};
     if (own.count > 1) {
       options.machines = {
           .rank = rank,
@@ -583,11 +568,12 @@ class Chain {
                 if (self.party->rank() == 0) self.control->Ended(id);
               }};
     }
-    const server::Resources resources{.pool = &pool_, .spools = &spools_};
-    auto party = rank == 0
-                     ? Party::Create(std::move(options), keys_.key(number), own.journal.get(),
-                                     &self.random, &clock_, resources)
-                     : Party::CreateOther(std::move(options), &self.random, &clock_, resources);
+    const server::Resources resources = world_.resources();
+    auto party =
+        rank == 0
+            ? Party::Create(std::move(options), world_.key(number), own.journal.get(), &self.random,
+                            &world_.clock(), resources)
+            : Party::CreateOther(std::move(options), &self.random, &world_.clock(), resources);
     SHOAL_CHECK(party.ok());
     self.party = *std::move(party);
     if (own.count > 1) {
@@ -597,7 +583,8 @@ class Chain {
           &self.control_random, own.control_cluster->options());
       self.control = std::make_unique<MachineControl>(
           self.control_machines.get(),
-          MachineControl::Options{.party = self.party.get(), .clock = &clock_, .period = 10ms});
+          MachineControl::Options{
+              .party = self.party.get(), .clock = &world_.clock(), .period = 10ms});
     }
     if (!backend) {
       const roster::Party to = Addresses(number + 1);
@@ -609,13 +596,13 @@ class Chain {
               .senders = own.count,
               .answer_bytes = [&self](const Digest& id) { return self.party->AnswerBytes(id); },
               .stage_limit = 100s,
-              .spools = &spools_});
+              .spools = &world_.spools()});
       self.tap = std::make_unique<Tap>(self.link.get(), rank, &self.sent, &own.breaks);
     }
     self.node = std::make_unique<server::ChainNode>(self.party.get(), self.tap.get());
     if (number == 1) return;
     const uint32_t senders = this->party(number - 1).count;
-    self.stages = std::make_unique<PartStages>(PartsOf(*self.node, senders, &spools_));
+    self.stages = std::make_unique<PartStages>(PartsOf(*self.node, senders, &world_.spools()));
     self.service =
         std::make_unique<PeerService>(self.stages.get(), rank == 0 ? self.node.get() : nullptr);
     auto server = net::Server::Start(
@@ -632,12 +619,7 @@ class Chain {
     self.server = *std::move(server);
   }
 
-  server::testing::Deployment table_;  // its rows, and its clients' secrets
-  roster::testing::Parties keys_;
-  std::optional<roster::Roster> roster_;
-  shoal::testing::TestClock clock_;
-  ThreadPool pool_{2};
-  SpoolPlace spools_{::testing::TempDir(), 1 << 28};
+  server::testing::World world_;
   uint64_t rounds_ = 0;
   std::vector<std::unique_ptr<PartyOfMachines>> parties_;
   std::optional<round::Round> round_;

@@ -1,8 +1,6 @@
 #include "src/shoald/table_epochs.h"
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "src/base/check.h"
 #include "src/base/testing/test_random.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/testing/parties.h"
@@ -15,27 +13,21 @@
 namespace shoal::shoald {
 namespace {
 
+using table::testing::Layout;
+
 // What headers of rounds are checked against is what the manifest says, query buckets included.
 TEST(ChainEpochTest, HasTheFactsOfTheManifest) {
   shoal::testing::TestRandom random(1);
   ThreadPool pool(1);
   const roster::testing::Parties parties(2, random);
   const roster::Roster roster = parties.roster();
-  table::RecordSet records("words");
-  for (int i = 0; i < 100; ++i) {
-    SHOAL_CHECK(records.Add(AsBytes(absl::StrCat("key-", i)), AsBytes("value"), i + 1).ok());
-  }
+  const table::RecordSet records =
+      table::testing::Records(100, Layout::kHashed, [](size_t) { return "value"; });
   for (const uint32_t query_buckets : {0u, 3u}) {
+    table::TableOptions options = table::testing::Options(128, /*epoch=*/7);
+    options.query_buckets = query_buckets;
     const table::Table table = table::testing::MakeTable(
-        records,
-        {.name = "words",
-         .deployment = "test",
-         .epoch = 7,
-         .created_s = roster::testing::kNowS - 100,
-         .expires_s = roster::testing::kNowS + 1000,
-         .row_bytes = 128,
-         .query_buckets = query_buckets},
-        table::testing::Layout::kHashed, parties, roster, roster::testing::kNowS, random, pool);
+        records, options, Layout::kHashed, parties, roster, roster::testing::kNowS, random, pool);
     const wire::Manifest& manifest = table.manifest().content();
     ASSERT_EQ(manifest.query_buckets(), query_buckets);
     const server::TableEpoch epoch = ChainEpoch(table);

@@ -73,25 +73,17 @@ class World {
   // table of the last epoch before, if any was made.
   std::shared_ptr<const table::Table> MakeTable(uint64_t epoch, uint64_t records,
                                                 uint32_t row_bytes, bool dense = false) {
-    table::RecordSet set("records");
-    for (uint64_t i = 0; i < records; ++i) {
-      const std::string key = dense ? absl::StrCat(i) : absl::StrCat("key-", i);
-      const std::string value =
-          i % 10 == 0 ? absl::StrCat("value ", i, " ", epoch) : absl::StrCat("value ", i);
-      SHOAL_CHECK(set.Add(AsBytes(key), AsBytes(value), i + 1).ok());
-    }
-    return Sign(set, epoch, row_bytes, dense);
+    return Sign(table::testing::Records(records, dense ? Layout::kDense : Layout::kHashed,
+                                        [&](size_t i) {
+                                          return i % 10 == 0 ? absl::StrCat("value ", i, " ", epoch)
+                                                             : absl::StrCat("value ", i);
+                                        }),
+                epoch, row_bytes, dense);
   }
 
   std::shared_ptr<const table::Table> Sign(const table::RecordSet& set, uint64_t epoch,
                                            uint32_t row_bytes, bool dense) {
-    table::TableOptions options;
-    options.name = "words";
-    options.deployment = "test";
-    options.epoch = epoch;
-    options.created_s = kNowS;
-    options.expires_s = kNowS + 24 * 3600;
-    options.row_bytes = row_bytes;
+    table::TableOptions options = table::testing::Options(row_bytes, epoch);
     const auto later = epochs_.lower_bound(epoch);
     if (later != epochs_.begin()) options.previous = &std::prev(later)->second;
     auto table = std::make_shared<const table::Table>(
@@ -125,7 +117,7 @@ class World {
     return served;
   }
   wire::SignedPirSetup SignByAll(wire::SignedPirSetup setup) const {
-    setup.set_signature(ToString(parties_.SignByAll(pir::SetupMessage(setup)).bytes()));
+    setup.set_signature(parties_.SignatureByAll(pir::SetupMessage(setup)));
     return setup;
   }
 
@@ -780,12 +772,11 @@ TEST_P(PairSim, AsksTwoPartiesAndGoesOnAfterARestart) {
 TEST_P(PairSim, ALostAnswerAndAnEpoch) {
   // One value changes: a delta of a few rows.
   const auto table = [&](uint64_t epoch) {
-    table::RecordSet set("records");
-    for (uint64_t i = 0; i < 2000; ++i) {
-      const std::string value = absl::StrCat("value ", i, i == 20 ? absl::StrCat(" ", epoch) : "");
-      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat("key-", i)), AsBytes(value), i + 1).ok());
-    }
-    return world_.Sign(set, epoch, 128, /*dense=*/false);
+    const auto value = [&](size_t i) {
+      return absl::StrCat("value ", i, i == 20 ? absl::StrCat(" ", epoch) : "");
+    };
+    return world_.Sign(table::testing::Records(2000, Layout::kHashed, value), epoch, 128,
+                       /*dense=*/false);
   };
   const auto reload = [&](uint64_t epoch) {
     const shoald::ServedTable next = world_.SignSetups(table(epoch), {&engine()});
@@ -1413,11 +1404,9 @@ TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
   const std::string directory = ::testing::TempDir() + "/refused-epoch";
   // A byte a row, as DoublePIR's hint is 7.9 MiB for each and for 48 of a signature.
   const auto make = [&](uint64_t epoch, uint32_t row_bytes) {
-    table::RecordSet set("records");
-    for (uint64_t i = 0; i < 100; ++i) {
-      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), Bytes(row_bytes, 'x'), i + 1).ok());
-    }
-    return world.Sign(set, epoch, row_bytes, /*dense=*/true);
+    const auto value = [&](size_t) { return std::string(row_bytes, 'x'); };
+    return world.Sign(table::testing::Records(100, Layout::kDense, value), epoch, row_bytes,
+                      /*dense=*/true);
   };
   const std::vector<const pir::Engine*> engines = {&pir::lwe::SimplePir(), &pir::lwe::DoublePir()};
   auto service =
@@ -1451,11 +1440,9 @@ TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
 TEST(EngineSim, AnEpochIsServedOnceItIsCommittedTo) {
   World world;
   const auto make = [&](uint64_t epoch) {
-    table::RecordSet set("records");
-    for (uint64_t i = 0; i < 100; ++i) {
-      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), Bytes(8, 'x'), i + 1).ok());
-    }
-    return world.Sign(set, epoch, 8, /*dense=*/true);
+    const auto value = [](size_t) { return std::string(8, 'x'); };
+    return world.Sign(table::testing::Records(100, Layout::kDense, value), epoch, 8,
+                      /*dense=*/true);
   };
   const auto older = world.SignSetups(make(1));
   auto service =
@@ -1488,15 +1475,15 @@ TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
   World world;
   // Rows of other bytes in every epoch: 2,500 columns, so that changes are not worth sending.
   const auto make = [&](uint64_t epoch) {
-    table::RecordSet set("records");
     testing::TestRandom values(epoch);
-    for (uint64_t i = 0; i < 2500; ++i) {
-      Bytes value(1100);
-      values.Fill(value);
-      if (i == 20) std::ranges::fill(value, static_cast<uint8_t>('0' + epoch));
-      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), value, i + 1).ok());
-    }
-    return world.Sign(set, epoch, 1100, /*dense=*/true);
+    const auto value = [&](size_t i) {
+      Bytes bytes(1100);
+      values.Fill(bytes);
+      if (i == 20) std::ranges::fill(bytes, static_cast<uint8_t>('0' + epoch));
+      return ToString(bytes);
+    };
+    return world.Sign(table::testing::Records(2500, Layout::kDense, value), epoch, 1100,
+                      /*dense=*/true);
   };
   Device device(&world);
   bool reloading = false;

@@ -47,11 +47,8 @@ Universe::Universe(const std::vector<uint32_t>& machines, bool terms)
 
   ThreadPool pool(1);
   for (uint64_t epoch = 1; epoch <= (terms ? kTermEpochs : kEpochs); ++epoch) {
-    table::RecordSet records("simulated");
-    for (size_t i = 0; i < Records(epoch); ++i) {
-      const std::string key = Key(i), value = Value(i, epoch);
-      SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(value), i + 1).ok());
-    }
+    const table::RecordSet records = table::testing::Records(
+        Records(epoch), table::testing::Layout::kHashed, [&](size_t i) { return Value(i, epoch); });
     table::TableOptions options;
     options.name = "simulated table";
     options.deployment = kDeployment;

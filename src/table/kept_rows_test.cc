@@ -54,13 +54,7 @@ class KeptRows : public ::testing::Test {
     for (size_t i = 0; i < n; ++i) values[absl::StrCat(i)] = absl::StrCat("value ", i);
     return values;
   }
-  static TableOptions Options() {
-    return {.name = "t",
-            .deployment = "test",
-            .created_s = kNowS - 100,
-            .expires_s = kNowS + 1000,
-            .row_bytes = 256};
-  }
+  static TableOptions Options() { return testing::Options(256); }
   absl::StatusOr<UnsignedTable> Build(const Values& values, const TableOptions& options) {
     return dense_ ? BuildDense(RecordsOf(values), options, random_)
                   : BuildHashed(RecordsOf(values), options, random_);

@@ -28,14 +28,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
 
-TableOptions Options(uint32_t row_bytes = 0) {
-  return {.name = "words",
-          .deployment = "test",
-          .epoch = 5,
-          .created_s = kNowS - 100,
-          .expires_s = kNowS + 1000,
-          .row_bytes = row_bytes};
-}
+TableOptions Options(uint32_t row_bytes = 0) { return testing::Options(row_bytes, /*epoch=*/5); }
 
 RecordSet Words(size_t n) {
   RecordSet records("words.tsv");
@@ -186,10 +179,8 @@ TEST(BuildDense, EveryNumberIsFound) {
 // Rows of one record each, as in the paper's evaluation.
 TEST(BuildDense, ARowCanBeOneShortRecord) {
   TestRandom random(5);
-  RecordSet records("f");
-  for (int i = 0; i < 20; ++i) {
-    SHOAL_ASSERT_OK(records.Add(AsBytes(absl::StrCat(i)), AsBytes(absl::StrCat(i % 7)), i + 1));
-  }
+  const RecordSet records =
+      testing::Records(20, testing::Layout::kDense, [](size_t i) { return absl::StrCat(i % 7); });
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildDense(records, Options(1), random));
   EXPECT_EQ(table.rows(), 20u);
   EXPECT_EQ(table.manifest().row_bytes(), 1u);
@@ -429,7 +420,7 @@ TEST(SignedTable, RefusesManifestsThatAreChangedStaleOrForeign) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
   const wire::SignedManifest& good = table.manifest().wire();
   SHOAL_EXPECT_OK(Manifest::Verify(good, s.roster, kNowS));
-  EXPECT_THAT(Manifest::Verify(good, s.roster, kNowS + 1000 + 60),
+  EXPECT_THAT(Manifest::Verify(good, s.roster, Options().expires_s + 60),
               StatusIs(kUnauthenticated, "table: expired"));
   EXPECT_THAT(Manifest::Verify(good, s.roster, kNowS - 161),
               StatusIs(kUnauthenticated, "table: not valid"));
@@ -475,7 +466,7 @@ TEST(SignedTable, TheManifestIsThatOfTheRows) {
   };
   SHOAL_EXPECT_OK(create());
   other.mutable_manifest()->set_expires_s(other.manifest().expires_s() + 1);
-  other.set_signature(ToString(s.parties.SignByAll(ManifestDigest(other.manifest())).bytes()));
+  other.set_signature(s.parties.SignatureByAll(ManifestDigest(other.manifest())));
   EXPECT_THAT(create(), StatusIs(kDataLoss, "another table's"));
 }
 
@@ -551,13 +542,10 @@ class Epochs : public ::testing::Test {
 
   // Words with their numbers as values, but for those that `changed` names.
   static RecordSet Records(size_t n, const std::map<size_t, std::string>& changed = {}) {
-    RecordSet records("words.tsv");
-    for (size_t i = 0; i < n; ++i) {
+    return testing::Records(n, testing::Layout::kDense, [&](size_t i) {
       const auto other = changed.find(i);
-      const std::string value = other == changed.end() ? absl::StrCat(i) : other->second;
-      SHOAL_CHECK(records.Add(AsBytes(absl::StrCat(i)), AsBytes(value), i + 1).ok());
-    }
-    return records;
+      return other == changed.end() ? absl::StrCat(i) : other->second;
+    });
   }
   static TableOptions At(uint64_t epoch, const PreviousEpoch* previous) {
     TableOptions options = Options(64);

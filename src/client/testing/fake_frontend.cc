@@ -12,6 +12,7 @@
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/round/refresh.h"
+#include "src/round/testing/headers.h"
 #include "src/sharing/sharing.h"
 #include "src/table/records.h"
 #include "src/table/testing/signed_table.h"
@@ -118,16 +119,12 @@ void FakeFrontend::NextEpoch(size_t records, bool keep_rows) {
 }
 
 void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
-  table::RecordSet records("fake");
-  const uint64_t later = epoch - options_.table_epoch;
+  const Layout layout = options_.dense ? Layout::kDense : Layout::kHashed;
+  const uint64_t values = options_.values_stay ? 1 : 1 + epoch - options_.table_epoch;
+  table::RecordSet records =
+      table::testing::Records(count, layout, [&](size_t i) { return Value(i, values); });
   for (const auto& [key, value] : options_.content) {
     SHOAL_CHECK(records.Add(AsBytes(key), value, records.size() + 1).ok());
-  }
-  for (size_t i = 0; i < count; ++i) {
-    const std::string key = options_.dense ? absl::StrCat(i) : Key(i);
-    SHOAL_CHECK(
-        records.Add(AsBytes(key), AsBytes(Value(i, options_.values_stay ? 1 : 1 + later)), i + 1)
-            .ok());
   }
   table::TableOptions table_options;
   table_options.name = options_.table_name;
@@ -145,51 +142,36 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
   table_options.query_buckets = options_.query_buckets;
   if (options_.refreshes > 0 && !keep_rows) table_options.room_percent = 50;
   table_ = std::make_shared<const table::Table>(table::testing::MakeTable(
-      records, table_options, options_.dense ? Layout::kDense : Layout::kHashed, parties_, *roster_,
-      clock_.now_s, random_, pool_));
+      records, table_options, layout, parties_, *roster_, clock_.now_s, random_, pool_));
   epochs_.push_back(table_);
   *deployment.mutable_manifest() = table_->manifest().wire();
 }
 
-std::string FakeFrontend::SignatureOfAll(const Digest& digest) const {
-  return ToString(parties_.SignByAll(digest).bytes());
-}
-
 wire::SignedHeader FakeFrontend::Sign(const wire::RoundHeader& header) const {
-  wire::SignedHeader out;
-  *out.mutable_header() = header;
-  out.set_signature(SignatureOfAll(round::RoundId(header)));
-  return out;
+  return round::testing::SignByAll(parties_, header);
 }
 
 wire::SignedManifest FakeFrontend::Sign(const wire::Manifest& manifest) const {
   wire::SignedManifest out;
   *out.mutable_manifest() = manifest;
-  out.set_signature(SignatureOfAll(table::ManifestDigest(manifest)));
+  out.set_signature(parties_.SignatureByAll(table::ManifestDigest(manifest)));
   return out;
 }
 
 wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
-  wire::RoundHeader header;
-  header.set_counter(counter);
-  header.set_roster_digest(ToString(roster_->digest()));
-  header.set_manifest_digest(ToString(table_->manifest().digest()));
+  wire::RoundHeader header =
+      round::testing::DraftOf(counter, *roster_,
+                              {.manifest_digest = table_->manifest().digest(),
+                               .rows = table_->rows(),
+                               .row_bytes = table_->manifest().content().row_bytes()},
+                              clock_.now_s);
+  header.set_max_slots(options_.max_slots);
   std::vector<onion::KeyPair> keys;
   for (uint32_t j = 0; j < options_.parties; ++j) {
     Seed secret = random_.NewSeed();
     keys.push_back(onion::KeyPairFromSecret(secret.view()));
     header.add_onion_keys(ToString(keys.back().public_key));
-    header.add_machines(j == 0 ? options_.machines : 1);
   }
-  header.set_max_rows(table_->rows());
-  header.set_answer_bytes(table_->answer_bytes());
-  *header.mutable_noise() = roster_->wire().roster().noise();
-  header.set_max_slots(options_.max_slots);
-  header.set_onion_suite(std::string(roster::kOnionSuite));
-  header.set_announced_s(clock_.now_s);
-  header.set_onions_close_s(clock_.now_s + 60);
-  header.set_queries_close_s(clock_.now_s + 120);
-  header.set_expires_s(clock_.now_s + 600);
   if (options_.refreshes > 0 && opens_terms) {
     header.set_max_refreshes(options_.refreshes);
     header.set_term_expires_s(clock_.now_s + term_s);
@@ -496,7 +478,7 @@ void FakeFrontend::Refresh(const Digest& round_id) {
   header.set_number(header.number() + 1);
   header.set_epoch(table_->manifest().epoch());
   header.set_manifest_digest(ToString(table_->manifest().digest()));
-  refresh.set_signature(SignatureOfAll(round::RefreshDigest(header)));
+  refresh.set_signature(parties_.SignatureByAll(round::RefreshDigest(header)));
   Bytes tags(sizeof(round::RefreshTag) * options_.parties);
   random_.Fill(tags);
   round.refresh.set_tags(ToString(tags));

@@ -180,7 +180,6 @@ class FakeFrontend final : public Transport {
   void MakeTable(size_t records, uint64_t epoch, bool keep_rows = false);
   // The parties' draft, signed by all.
   void ServeRoster();
-  std::string SignatureOfAll(const Digest& digest) const;
   // Gives a submission's onions the next slots.
   void Peel(const Digest& id, const std::string& submission, size_t onions, FakeRound& round) const;
   absl::StatusOr<FakeRound*> Find(const std::string& round_id);

@@ -78,7 +78,7 @@ class Parties {
       out.mutable_renewals()->MergeFrom(keys.announcement().renewals());
     }
     for (const wire::KeyRenewal& renewal : renewals_) *out.add_renewals() = renewal;
-    out.set_signature(ToString(SignByAll(RosterDigest(draft_)).bytes()));
+    out.set_signature(SignatureByAll(RosterDigest(draft_)));
     return out;
   }
   signature::Signature SignByAll(const Digest& digest) const {
@@ -86,6 +86,10 @@ class Parties {
     for (uint32_t number = 1; number <= size(); ++number)
       shares.push_back(key(number).Sign(digest));
     return *signature::AggregateSignatures(shares);
+  }
+  // The same as a message has it.
+  std::string SignatureByAll(const Digest& digest) const {
+    return ToString(SignByAll(digest).bytes());
   }
   wire::PinnedParties PinsText() const {
     wire::PinnedParties pins;

@@ -194,36 +194,39 @@ class Deployment::TamperedLink final : public Link {
   const uint32_t from_;
 };
 
-Deployment::Deployment(DeploymentOptions options)
-    : options_(std::move(options)),
-      random_(options_.seed),
-      pool_(options_.threads),
-      spools_("/tmp", options_.spool_memory_bytes),
-      parties_(options_.parties, random_) {
-  *parties_.draft().mutable_noise() = roster::NoiseToWire(options_.noise);
+World::World(const DeploymentOptions& options, const std::vector<uint32_t>& machines)
+    : random_(options.seed),
+      pool_(options.threads),
+      spools_("/tmp", options.spool_memory_bytes),
+      parties_(machines.empty() ? roster::testing::Parties(options.parties, random_)
+                                : roster::testing::Parties(machines, random_)) {
+  wire::Roster& draft = parties_.draft();
+  *draft.mutable_noise() = roster::NoiseToWire(options.noise);
+  if (options.term_limit.days() > 0) *draft.mutable_term_limit() = options.term_limit;
+  // Valid for longer than any test's clock runs.
+  draft.set_expires_s(clock_.now_s + 1'000'000);
+  roster_ = parties_.roster(clock_.now_s);
+  MakeEpoch(options.rows, options.row_bytes);
+}
+
+Deployment::Deployment(DeploymentOptions options) : World(options), options_(std::move(options)) {
   if (options_.term_limit.days() > 0) {
-    *parties_.draft().mutable_term_limit() = options_.term_limit;
     const char* const place = std::getenv("TEST_TMPDIR");
     std::string made = absl::StrCat(place == nullptr ? "/tmp" : place, "/deployment-XXXXXX");
     SHOAL_CHECK(::mkdtemp(made.data()) != nullptr);
     directory_ = made;
   }
-  // Valid for longer than any test's clock runs.
-  parties_.draft().set_expires_s(clock_.now_s + 1'000'000);
-  roster_ = parties_.roster(clock_.now_s);
-
-  MakeEpoch(options_.rows, options_.row_bytes);
-  for (uint32_t number = 1; number <= options_.parties; ++number) {
-    machines_.push_back(std::make_unique<Machine>(&random_));
+  for (uint32_t number = 1; number <= parties(); ++number) {
+    machines_.push_back(std::make_unique<Machine>(&random()));
   }
-  for (uint32_t number = 1; number <= options_.parties; ++number) Start(number, 1);
+  for (uint32_t number = 1; number <= parties(); ++number) Start(number, 1);
 }
 
 Deployment::~Deployment() {
   if (!directory_.empty()) std::filesystem::remove_all(directory_);
 }
 
-uint64_t Deployment::MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places) {
+uint64_t World::MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places) {
   TableContent table{.facts = {.manifest_digest = {}, .rows = rows, .row_bytes = row_bytes},
                      .answers = nullptr};
   random_.Fill(table.facts.manifest_digest);
@@ -239,10 +242,10 @@ uint64_t Deployment::MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places
   return tables_.size();
 }
 
-TableEpoch Deployment::Epoch(uint64_t epoch, uint32_t number) const {
+TableEpoch World::Epoch(uint64_t epoch, uint32_t number) const {
   const TableContent& table = tables_[epoch - 1];
   TableEpoch out{.facts = table.facts, .id = {}, .epoch = epoch, .answers = {}};
-  if (number == options_.parties) out.answers = {*table.answers, table.facts.rows};
+  if (number == parties()) out.answers = {*table.answers, table.facts.rows};
   return out;
 }
 
@@ -256,39 +259,37 @@ void Deployment::Start(uint32_t number, uint64_t epoch) {
   machine.party.reset();
   machine.terms.reset();
   machine.journal = std::make_unique<MemoryJournal>(&machine.disk);
-  const bool backend = number == options_.parties;
-  const Resources resources = {
-      .pool = &pool_,
-      .spools = &spools_,
-      .making_piece = options_.making_piece ? &options_.making_piece : nullptr};
+  const bool backend = number == parties();
+  Resources resources = World::resources();
+  if (options_.making_piece) resources.making_piece = &options_.making_piece;
   Party::Options options{
-      .number = PartyNumber(number), .roster = *roster_, .table = Epoch(epoch, number)};
+      .number = PartyNumber(number), .roster = roster(), .table = Epoch(epoch, number)};
   options.stage_done = options_.stage_done;
   if (!directory_.empty()) {
     auto terms =
         Terms::Open({.number = PartyNumber(number),
-                     .roster = *roster_,
+                     .roster = roster(),
                      .directory = TermsDirectory(number),
                      .table = [&machine] { return machine.party->table(); }},
-                    &key(number), machine.journal.get(), &machine.random, &clock_, resources);
+                    &key(number), machine.journal.get(), &machine.random, &clock(), resources);
     SHOAL_CHECK(terms.ok());
     machine.terms = *std::move(terms);
     options.terms = machine.terms.get();
   }
   auto party = Party::Create(std::move(options), key(number), machine.journal.get(),
-                             &machine.random, &clock_, resources);
+                             &machine.random, &clock(), resources);
   SHOAL_CHECK(party.ok());
   machine.party = *std::move(party);
   machine.next = backend ? nullptr : std::make_unique<TamperedLink>(this, number);
   machine.node = std::make_unique<ChainNode>(machine.party.get(), machine.next.get());
   if (number == 1) {
     auto frontend = Frontend::Create(options_.plan, machine.party.get(), machine.journal.get(),
-                                     &clock_, {.pool = &pool_, .spools = &spools_});
+                                     &clock(), World::resources());
     SHOAL_CHECK(frontend.ok());
     frontend_ = *std::move(frontend);
     if (machine.terms != nullptr) {
-      refreshes_ = std::make_unique<Refreshes>(machine.party.get(), machine.journal.get(), &clock_,
-                                               &pool_, &refresh_spools_);
+      refreshes_ = std::make_unique<Refreshes>(machine.party.get(), machine.journal.get(), &clock(),
+                                               World::resources().pool, &refresh_spools_);
     }
   }
 }
@@ -311,7 +312,7 @@ Seed Deployment::Root(uint32_t number) const {
 }
 Tamper& Deployment::tamper(uint32_t number) { return machines_[number - 1]->tamper; }
 
-BytesView Deployment::Answer(uint64_t row, uint64_t epoch) const {
+BytesView World::Answer(uint64_t row, uint64_t epoch) const {
   const TableContent& table = tables_[epoch - 1];
   const size_t answer_bytes = table.facts.row_bytes + signature::kSignatureBytes;
   return BytesView(*table.answers).subspan(row * answer_bytes, answer_bytes);
@@ -324,7 +325,7 @@ absl::StatusOr<round::Round> Deployment::Announce() {
                            node(1).Propose(draft, frontend_->Live()));
     SHOAL_ASSIGN_OR_RETURN(
         round::Round round,
-        round::Round::Verify(header, *roster_, party(1).table()->facts, clock_.now_s));
+        round::Round::Verify(header, roster(), party(1).table()->facts, clock().now_s));
     SHOAL_RETURN_IF_ERROR(frontend_->Open(round));
     return round;
   }();
@@ -416,7 +417,7 @@ absl::Status Deployment::EndRound(const Digest& round_id) {
   return SendList().status();
 }
 
-absl::Status Deployment::Verify(uint64_t row, BytesView answer) const {
+absl::Status World::Verify(uint64_t row, BytesView answer) const {
   SHOAL_ASSIGN_OR_RETURN(const auto signature,
                          signature::Signature::FromBytes(answer.subspan(table().row_bytes)));
   return signature::Verify(roster_->aggregate_key(),
@@ -488,7 +489,7 @@ Secret Client::Make(std::vector<Seed> ephemeral, uint32_t from, const Digest& in
 Secret Client::Make() {
   std::vector<Seed> ephemeral;
   for (uint32_t j = 0; j < round_.parties(); ++j) {
-    ephemeral.push_back(deployment_->random().NewSeed());
+    ephemeral.push_back(world_->random().NewSeed());
   }
   return Make(std::move(ephemeral));
 }
@@ -575,7 +576,7 @@ absl::StatusOr<std::vector<Bytes>> Client::FetchRefresh() {
   SHOAL_ASSIGN_OR_RETURN(const wire::GetRefreshResponse latest,
                          deployment_->refreshes().GetRefresh(ask));
   SHOAL_RETURN_IF_ERROR(
-      round::VerifyRefresh(latest.refresh(), round_.id(), round_.header(), deployment_->roster()));
+      round::VerifyRefresh(latest.refresh(), round_.id(), round_.header(), world_->roster()));
   SHOAL_CHECK(latest.tags().size() == round_.parties() * sizeof(round::RefreshTag));
   SHOAL_ASSIGN_OR_RETURN(const wire::FetchRefreshResponse response,
                          deployment_->refreshes().FetchRefresh(RefreshRequest(latest)));

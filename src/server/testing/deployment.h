@@ -23,6 +23,7 @@
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
 #include "src/server/refreshes.h"
+#include "src/server/round_context.h"
 #include "src/server/terms.h"
 #include "src/server/testing/memory_journal.h"
 #include "src/sharing/sharing.h"
@@ -79,17 +80,55 @@ struct DeploymentOptions {
                              .right_scale = 5.0};
 };
 
-class Deployment {
+// What a deployment has but for its processes: keys, a roster, epochs of a signed table; and what
+// its processes share in tests.
+class World {
+ public:
+  // With parties of so many machines each, if they are named, which have keys that sign alone.
+  explicit World(const DeploymentOptions& options, const std::vector<uint32_t>& machines = {});
+
+  uint32_t parties() const { return roster_->size(); }
+  const roster::Roster& roster() const { return *roster_; }
+  // Of the party, which is numbered from 1, as everywhere.
+  const signature::SecretKey& key(uint32_t number) const { return parties_.key(number); }
+  ::shoal::testing::TestClock& clock() { return clock_; }
+  ::shoal::testing::TestRandom& random() { return random_; }
+  SpoolPlace& spools() { return spools_; }
+  Resources resources() { return {.pool = &pool_, .spools = &spools_}; }
+
+  // The first epoch of the table.
+  const round::TableFacts& table() const { return tables_.front().facts; }
+  // row | signature, in an epoch of the table.
+  BytesView Answer(uint64_t row, uint64_t epoch = 1) const;
+  // Makes the next epoch of the table, with other rows. Returns its number. Epochs with equal
+  // `places` have keys at the same places.
+  uint64_t MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places = 0);
+  // An epoch as party `number` takes it.
+  TableEpoch Epoch(uint64_t epoch, uint32_t number) const;
+  // OK if `answer` (unmasked) is this row of the first epoch, signed by all parties.
+  absl::Status Verify(uint64_t row, BytesView answer) const;
+
+ private:
+  struct TableContent {
+    round::TableFacts facts;
+    std::shared_ptr<const Bytes> answers;
+  };
+
+  ::shoal::testing::TestRandom random_;
+  ::shoal::testing::TestClock clock_;
+  ThreadPool pool_;
+  SpoolPlace spools_;
+  roster::testing::Parties parties_;
+  std::optional<roster::Roster> roster_;
+  std::vector<TableContent> tables_;  // epoch 1 first
+};
+
+class Deployment : public World {
  public:
   explicit Deployment(DeploymentOptions options);
   ~Deployment();
 
-  uint32_t parties() const { return options_.parties; }
-  const roster::Roster& roster() const { return *roster_; }
-  // The first epoch of the table.
-  const round::TableFacts& table() const { return tables_.front().facts; }
   Frontend& frontend() { return *frontend_; }
-  // Parties are numbered from 1, as everywhere.
   Party& party(uint32_t number);
   ChainNode& node(uint32_t number);
   // If the roster has a term limit.
@@ -101,22 +140,8 @@ class Deployment {
   // every bit flipped, so that a search of the memory for the party's own does not find it.
   Seed FlippedRoot(uint32_t number) const;
   Seed Root(uint32_t number) const;
-  const signature::SecretKey& key(uint32_t number) const { return parties_.keys(number).bls(); }
   // Between party `number` and the next.
   Tamper& tamper(uint32_t number);
-  ::shoal::testing::TestClock& clock() { return clock_; }
-  // Of all parties.
-  SpoolPlace& spools() { return spools_; }
-  ::shoal::testing::TestRandom& random() { return random_; }
-
-  // row | signature, in an epoch of the table.
-  BytesView Answer(uint64_t row, uint64_t epoch = 1) const;
-
-  // Makes the next epoch of the table, with other rows. Returns its number. Epochs with equal
-  // `places` have keys at the same places.
-  uint64_t MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places = 0);
-  // An epoch as party `number` takes it.
-  TableEpoch Epoch(uint64_t epoch, uint32_t number) const;
 
   // The process of a party dies and comes back with its disk and the epoch of the table that it had
   // last; that of party 1 includes the frontend.
@@ -139,26 +164,12 @@ class Deployment {
   // Tells all parties which rounds live, and aborts what they lack. Returns its ids.
   absl::StatusOr<std::vector<Digest>> SendList();
 
-  // OK if `answer` (unmasked) is this row of the first epoch, signed by all parties.
-  absl::Status Verify(uint64_t row, BytesView answer) const;
-
  private:
   struct Machine;
   class TamperedLink;
-  struct TableContent {
-    round::TableFacts facts;
-    std::shared_ptr<const Bytes> answers;
-  };
   void Start(uint32_t number, uint64_t epoch);
 
   const DeploymentOptions options_;
-  ::shoal::testing::TestRandom random_;
-  ::shoal::testing::TestClock clock_;
-  ThreadPool pool_;
-  SpoolPlace spools_;
-  roster::testing::Parties parties_;
-  std::optional<roster::Roster> roster_;
-  std::vector<TableContent> tables_;  // epoch 1 first
   std::vector<std::unique_ptr<Machine>> machines_;
   std::unique_ptr<Frontend> frontend_;
   SpoolPlace refresh_spools_{"/tmp", 0};
@@ -206,10 +217,12 @@ struct Secret {
 // A client of the simplest kind, with a secret for each query.
 class Client {
  public:
-  // Of the deployment's frontend, or of another one.
-  Client(Deployment* deployment, const round::Round& round, Origin from = std::nullopt,
-         Frontend* frontend = nullptr)
-      : deployment_(deployment), frontend_(frontend), round_(round), from_(std::move(from)) {}
+  // Of the deployment's frontend, whichever it has at the time.
+  Client(Deployment* deployment, const round::Round& round, Origin from = std::nullopt)
+      : world_(deployment), deployment_(deployment), round_(round), from_(std::move(from)) {}
+  // Of this frontend, which may be null for a client that only makes secrets.
+  Client(World* world, const round::Round& round, Origin from, Frontend* frontend)
+      : world_(world), frontend_(frontend), round_(round), from_(std::move(from)) {}
   Client(Client&&) = default;
   Client& operator=(Client&&) = default;
 
@@ -237,10 +250,11 @@ class Client {
   wire::FetchAnswersRequest AnswersRequest() const;
 
  private:
-  Frontend& frontend() const { return frontend_ ? *frontend_ : deployment_->frontend(); }
+  Frontend& frontend() const { return deployment_ ? deployment_->frontend() : *frontend_; }
 
-  Deployment* deployment_;
-  Frontend* frontend_;
+  World* world_;
+  Deployment* deployment_ = nullptr;  // one of these
+  Frontend* frontend_ = nullptr;
   round::Round round_;
   Origin from_;
   std::vector<Secret> secrets_;
