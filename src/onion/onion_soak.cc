@@ -42,6 +42,28 @@ bool Same(const Bytes& expected, const Bytes& items, size_t i) {
                     items.begin() + static_cast<ptrdiff_t>(i * expected.size()));
 }
 
+// Changes half of the boxes in some way.
+void Spoil(RandomSource& random, const std::vector<PublicKey>& edges, size_t box_bytes,
+           MutableBytes boxes) {
+  for (; !boxes.empty(); boxes = boxes.subspan(box_bytes)) {
+    uint8_t* const box = boxes.data();
+    const PublicKey& edge = edges[random.Below(edges.size())];
+    switch (random.Below(6)) {
+      case 0:
+        box[random.Below(box_bytes)] ^= static_cast<uint8_t>(1 << random.Below(8));
+        break;
+      case 1:
+        std::copy(edge.begin(), edge.end(), box);
+        break;
+      case 2:
+        random.Fill({box, box_bytes});
+        break;
+      default:
+        break;
+    }
+  }
+}
+
 // Seals one batch for a recipient that may be an edge point, spoils some boxes and opens all; with
 // the export-only suite the boxes are encs alone. Returns false if anything differs from the
 // reference.
@@ -85,23 +107,7 @@ bool CompareBatch(RandomSource& random, const std::vector<PublicKey>& edges,
   }
   if (strange) return true;
 
-  for (size_t i = 0; i < n; ++i) {
-    uint8_t* box = &boxes[i * box_bytes];
-    const PublicKey& edge = edges[random.Below(edges.size())];
-    switch (random.Below(6)) {
-      case 0:
-        box[random.Below(box_bytes)] ^= static_cast<uint8_t>(1 << random.Below(8));
-        break;
-      case 1:
-        std::copy(edge.begin(), edge.end(), box);
-        break;
-      case 2:
-        random.Fill({box, box_bytes});
-        break;
-      default:
-        break;
-    }
-  }
+  Spoil(random, edges, box_bytes, boxes);
   Bytes opened(n * bytes), ok(n);
   const Items boxes_in = {boxes.data(), box_bytes, box_bytes};
   if (seals) {

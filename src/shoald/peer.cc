@@ -12,6 +12,17 @@ namespace {
 
 using wire::FrameType;
 
+wire::LiveRoundsResponse ToWire(const server::ListAnswer& answer) {
+  wire::LiveRoundsResponse response;
+  response.set_reached(answer.reached);
+  for (const server::LackedRound& lack : answer.lacked) {
+    wire::LackedRound& added = *response.add_lacked();
+    added.set_party(lack.party.value());
+    added.set_counter(lack.counter.value());
+  }
+  return response;
+}
+
 absl::Status Refused(const absl::Status& status) {
   spdlog::warn("refused: {}", status.ToString());
   return status;
@@ -151,14 +162,7 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       SHOAL_ASSIGN_OR_RETURN(const server::ListAnswer answer, node_->Live(message.live()));
       heard_at_s_ = since_start_.Seconds();
-      wire::LiveRoundsResponse response;
-      response.set_reached(answer.reached);
-      for (const server::LackedRound& lack : answer.lacked) {
-        wire::LackedRound& added = *response.add_lacked();
-        added.set_party(lack.party.value());
-        added.set_counter(lack.counter.value());
-      }
-      return Response{wire::MakeFrame(request.type, response)};
+      return Response{wire::MakeFrame(request.type, ToWire(answer))};
     }
     case FrameType::kProposeRefresh: {
       wire::ProposeRefreshRequest message;

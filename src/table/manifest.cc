@@ -14,6 +14,42 @@ absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("manifest, ", what));
 }
 
+absl::Status CheckDense(const wire::Manifest& manifest) {
+  const wire::DenseLayout& layout = manifest.dense();
+  if (layout.length_bytes() > 2) return Bad("length_bytes: is not 0, 1 or 2");
+  if (layout.value_bytes() > manifest.row_bytes() || DenseSlotBytes(layout) == 0) {
+    return Bad("value_bytes: does not fit a row");
+  }
+  if (layout.length_bytes() > 0 && layout.value_bytes() >> (8 * layout.length_bytes()) != 0) {
+    return Bad("value_bytes: does not fit length_bytes");
+  }
+  if (layout.records_per_row() < 1 ||
+      layout.records_per_row() > manifest.row_bytes() / DenseSlotBytes(layout)) {
+    return Bad("records_per_row: do not fit a row");
+  }
+  if (manifest.records() < 1 ||
+      (manifest.records() - 1) / layout.records_per_row() + 1 != manifest.rows()) {
+    return Bad("records: need another number of rows");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHashed(const wire::Manifest& manifest) {
+  const wire::HashedLayout& layout = manifest.hashed();
+  if (layout.hash_seed().size() != 16) return Bad("hash_seed: has not 16 bytes");
+  if (layout.buckets() < 1 || layout.buckets() > kMaxPlacementBytes) {
+    return Bad(absl::StrCat("buckets: are not 1 to ", kMaxPlacementBytes));
+  }
+  if (layout.placement_digest().size() != sizeof(Digest)) {
+    return Bad("placement_digest: has not 32 bytes");
+  }
+  // A record takes at least two bytes.
+  if (manifest.records() > manifest.rows() * manifest.row_bytes() / 2) {
+    return Bad("records: do not fit the rows");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckManifest(const wire::Manifest& manifest) {
@@ -64,40 +100,10 @@ absl::Status CheckManifest(const wire::Manifest& manifest) {
     return Bad("row_versions: a list is longer than any can be");
   }
   switch (manifest.layout_case()) {
-    case wire::Manifest::kDense: {
-      const wire::DenseLayout& layout = manifest.dense();
-      if (layout.length_bytes() > 2) return Bad("length_bytes: is not 0, 1 or 2");
-      if (layout.value_bytes() > manifest.row_bytes() || DenseSlotBytes(layout) == 0) {
-        return Bad("value_bytes: does not fit a row");
-      }
-      if (layout.length_bytes() > 0 && layout.value_bytes() >> (8 * layout.length_bytes()) != 0) {
-        return Bad("value_bytes: does not fit length_bytes");
-      }
-      if (layout.records_per_row() < 1 ||
-          layout.records_per_row() > manifest.row_bytes() / DenseSlotBytes(layout)) {
-        return Bad("records_per_row: do not fit a row");
-      }
-      if (manifest.records() < 1 ||
-          (manifest.records() - 1) / layout.records_per_row() + 1 != manifest.rows()) {
-        return Bad("records: need another number of rows");
-      }
-      return absl::OkStatus();
-    }
-    case wire::Manifest::kHashed: {
-      const wire::HashedLayout& layout = manifest.hashed();
-      if (layout.hash_seed().size() != 16) return Bad("hash_seed: has not 16 bytes");
-      if (layout.buckets() < 1 || layout.buckets() > kMaxPlacementBytes) {
-        return Bad(absl::StrCat("buckets: are not 1 to ", kMaxPlacementBytes));
-      }
-      if (layout.placement_digest().size() != sizeof(Digest)) {
-        return Bad("placement_digest: has not 32 bytes");
-      }
-      // A record takes at least two bytes.
-      if (manifest.records() > manifest.rows() * manifest.row_bytes() / 2) {
-        return Bad("records: do not fit the rows");
-      }
-      return absl::OkStatus();
-    }
+    case wire::Manifest::kDense:
+      return CheckDense(manifest);
+    case wire::Manifest::kHashed:
+      return CheckHashed(manifest);
     case wire::Manifest::LAYOUT_NOT_SET:
       break;
   }

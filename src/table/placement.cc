@@ -31,6 +31,44 @@ std::vector<KeyHash> HashKeys(const HashSeed& seed, const std::function<BytesVie
   return hashes;
 }
 
+// Keys by the bucket that they are in.
+class Buckets {
+ public:
+  Buckets(const std::vector<uint32_t>& record_bytes, const std::vector<KeyHash>& hashes,
+          uint32_t count)
+      : begin_(size_t{count} + 1, 0), bytes_(count, 0), members_(hashes.size()) {
+    for (size_t i = 0; i < hashes.size(); ++i) {
+      const uint32_t bucket = BucketOf(hashes[i], count);
+      ++begin_[bucket + 1];
+      bytes_[bucket] += record_bytes[i];
+    }
+    std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+    std::vector<uint32_t> next(begin_.begin(), begin_.end() - 1);
+    for (size_t i = 0; i < hashes.size(); ++i) {
+      members_[next[BucketOf(hashes[i], count)]++] = static_cast<uint32_t>(i);
+    }
+  }
+  std::span<const uint32_t> KeysOf(uint32_t bucket) const {
+    return std::span(members_).subspan(begin_[bucket], begin_[bucket + 1] - begin_[bucket]);
+  }
+  uint64_t bytes(uint32_t bucket) const { return bytes_[bucket]; }
+  // Those that have any keys, the longest first.
+  std::vector<uint32_t> ByBytes() const {
+    std::vector<uint32_t> order;
+    for (uint32_t bucket = 0; bucket < bytes_.size(); ++bucket) {
+      if (bytes_[bucket] > 0) order.push_back(bucket);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return bytes_[a] > bytes_[b]; });
+    return order;
+  }
+
+ private:
+  std::vector<uint32_t> begin_;  // of each bucket among the members, and their number
+  std::vector<uint64_t> bytes_;
+  std::vector<uint32_t> members_;  // keys
+};
+
 // Tries to find a displacement for every bucket, with the seed of the hashes and the rows of
 // `placement`. False if some bucket fits nowhere. With `keep`, a bucket's present displacement is
 // tried first.
@@ -38,39 +76,15 @@ bool TryPlace(const std::vector<uint32_t>& record_bytes, const std::vector<KeyHa
               uint32_t row_bytes, bool keep, Placement& placement) {
   const uint64_t rows = placement.rows;
   const auto buckets = static_cast<uint32_t>(placement.displacements.size());
-  // Keys grouped by bucket: members[begin[b] .. begin[b + 1]).
-  std::vector<uint32_t> begin(size_t{buckets} + 1, 0);
-  std::vector<uint64_t> bucket_bytes(buckets, 0);
-  for (size_t i = 0; i < hashes.size(); ++i) {
-    const uint32_t bucket = BucketOf(hashes[i], buckets);
-    ++begin[bucket + 1];
-    bucket_bytes[bucket] += record_bytes[i];
-  }
-  std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  std::vector<uint32_t> members(hashes.size());
-  {
-    std::vector<uint32_t> next(begin.begin(), begin.end() - 1);
-    for (size_t i = 0; i < hashes.size(); ++i) {
-      members[next[BucketOf(hashes[i], buckets)]++] = static_cast<uint32_t>(i);
-    }
-  }
-  std::vector<uint32_t> order;
-  for (uint32_t bucket = 0; bucket < buckets; ++bucket) {
-    if (bucket_bytes[bucket] > 0) order.push_back(bucket);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return bucket_bytes[a] > bucket_bytes[b]; });
+  const Buckets grouped(record_bytes, hashes, buckets);
+  std::vector<uint32_t> order = grouped.ByBytes();
 
   std::vector<uint32_t> load(rows, 0);
   uint64_t placed_bytes = 0;
-  const auto keys_of = [&](uint32_t bucket) {
-    return std::span<const uint32_t>(members.data() + begin[bucket],
-                                     begin[bucket + 1] - begin[bucket]);
-  };
   // Bytes in the fullest row that the bucket's keys would go to, with the keys in it. Stops
   // counting at `enough`.
   const auto fullest_row = [&](uint32_t bucket, uint8_t displacement, uint32_t enough) {
-    const std::span<const uint32_t> keys = keys_of(bucket);
+    const std::span<const uint32_t> keys = grouped.KeysOf(bucket);
     uint32_t fullest = 0;
     size_t done = 0;
     for (; done < keys.size() && fullest < enough; ++done) {
@@ -85,10 +99,10 @@ bool TryPlace(const std::vector<uint32_t>& record_bytes, const std::vector<KeyHa
   };
   const auto put = [&](uint32_t bucket, uint8_t displacement) {
     placement.displacements[bucket] = displacement;
-    for (const uint32_t key : keys_of(bucket)) {
+    for (const uint32_t key : grouped.KeysOf(bucket)) {
       load[RowOf(hashes[key], displacement, rows)] += record_bytes[key];
     }
-    placed_bytes += bucket_bytes[bucket];
+    placed_bytes += grouped.bytes(bucket);
   };
 
   if (keep) {
@@ -106,7 +120,7 @@ bool TryPlace(const std::vector<uint32_t>& record_bytes, const std::vector<KeyHa
   for (const uint32_t bucket : order) {
     // The displacement whose fullest row stays emptiest. It is good enough, and the search ends,
     // when that row is no fuller than rows are on average.
-    const uint32_t average = static_cast<uint32_t>((placed_bytes + bucket_bytes[bucket]) / rows);
+    const uint32_t average = static_cast<uint32_t>((placed_bytes + grouped.bytes(bucket)) / rows);
     uint32_t best_load = row_bytes + 1;
     int best = -1;
     for (int d = 0; d < kDisplacements && best_load > average; ++d) {

@@ -661,22 +661,11 @@ wire::DenseLayout NewDenseLayout(size_t shortest, size_t longest, const TableOpt
   return layout;
 }
 
-}  // namespace
-
-absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOptions& options,
-                                         RandomSource& random) {
-  SHOAL_RETURN_IF_ERROR(CheckRowBytesOption(options.row_bytes));
-  SHOAL_RETURN_IF_ERROR(CheckPrevious(options));
-  SHOAL_RETURN_IF_ERROR(CheckRoomOption(options));
-  if (options.keep_rows) SHOAL_RETURN_IF_ERROR(CheckKeepRows(options, /*dense=*/true));
-  if (records.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(records.source(), ": no records"));
-  }
+// Of each key of a dense table, 0 to the number of records - 1, the place of its record.
+absl::StatusOr<std::vector<size_t>> RecordsByKey(const RecordSet& records) {
   const size_t n = records.size();
   constexpr size_t kNone = std::numeric_limits<size_t>::max();
   std::vector<size_t> record_of(n, kNone);
-  size_t longest = 0;
-  size_t shortest = kMaxValueBytes;
   for (size_t i = 0; i < n; ++i) {
     const absl::string_view key = AsText(records.key(i));
     uint64_t number = 0;
@@ -694,6 +683,59 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
                                     records.Where(record_of[number])));
     }
     record_of[number] = i;
+  }
+  return record_of;
+}
+
+// Writes every value into its slot. Only slots of rows that are kept can be too short for theirs.
+absl::StatusOr<FilledRows> FillDenseRows(const RecordSet& records,
+                                         const std::vector<size_t>& record_of,
+                                         const TableOptions& options,
+                                         const wire::DenseLayout& layout, uint64_t row_count,
+                                         uint32_t row_bytes) {
+  FilledRows filled;
+  filled.held = record_of.size();
+  filled.rows.resize(row_count * row_bytes);
+  uint64_t last_incomplete = row_count;
+  for (uint64_t key = 0; key < record_of.size(); ++key) {
+    const uint64_t number = key / layout.records_per_row();
+    const uint64_t slot = key % layout.records_per_row();
+    const MutableBytes row = MutableBytes(filled.rows).subspan(number * row_bytes, row_bytes);
+    const BytesView value = records.value(record_of[key]);
+    if (layout.length_bytes() == 0 ? value.size() == layout.value_bytes()
+                                   : value.size() <= layout.value_bytes()) {
+      WriteDenseSlot(layout, slot, value, row);
+      continue;
+    }
+    SHOAL_CHECK(options.keep_rows);
+    if (!DenseSlotCanDisplace(layout)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the rows cannot be kept: ", records.Where(record_of[key]), ": the value has ",
+          value.size(), " bytes, and its slot is for ", layout.value_bytes(),
+          " and cannot say that it has no room; one that was built with room can"));
+    }
+    WriteDisplacedDenseSlot(layout, slot, row);
+    filled.incomplete_rows += number != last_incomplete;
+    last_incomplete = number;
+  }
+  return filled;
+}
+
+}  // namespace
+
+absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOptions& options,
+                                         RandomSource& random) {
+  SHOAL_RETURN_IF_ERROR(CheckRowBytesOption(options.row_bytes));
+  SHOAL_RETURN_IF_ERROR(CheckPrevious(options));
+  SHOAL_RETURN_IF_ERROR(CheckRoomOption(options));
+  if (options.keep_rows) SHOAL_RETURN_IF_ERROR(CheckKeepRows(options, /*dense=*/true));
+  if (records.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(records.source(), ": no records"));
+  }
+  const size_t n = records.size();
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<size_t> record_of, RecordsByKey(records));
+  size_t longest = 0, shortest = kMaxValueBytes;
+  for (size_t i = 0; i < n; ++i) {
     longest = std::max(longest, records.value(i).size());
     shortest = std::min(shortest, records.value(i).size());
   }
@@ -731,37 +773,14 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
   if (row_count > kMaxRows) {
     return absl::InvalidArgumentError("too many rows; choose longer ones");
   }
-  Bytes rows(row_count * row_bytes, 0);
-  uint64_t incomplete_rows = 0;
-  uint64_t last_incomplete = row_count;
-  for (uint64_t key = 0; key < n; ++key) {
-    const uint64_t number = key / layout.records_per_row();
-    const uint64_t slot = key % layout.records_per_row();
-    const MutableBytes row = MutableBytes(rows).subspan(number * row_bytes, row_bytes);
-    const BytesView value = records.value(record_of[key]);
-    if (layout.length_bytes() == 0 ? value.size() == layout.value_bytes()
-                                   : value.size() <= layout.value_bytes()) {
-      WriteDenseSlot(layout, slot, value, row);
-      continue;
-    }
-    SHOAL_CHECK(options.keep_rows);
-    if (!DenseSlotCanDisplace(layout)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the rows cannot be kept: ", records.Where(record_of[key]), ": the value has ",
-          value.size(), " bytes, and its slot is for ", layout.value_bytes(),
-          " and cannot say that it has no room; one that was built with room can"));
-    }
-    WriteDisplacedDenseSlot(layout, slot, row);
-    incomplete_rows += number != last_incomplete;
-    last_incomplete = number;
-  }
-
+  SHOAL_ASSIGN_OR_RETURN(FilledRows filled,
+                         FillDenseRows(records, record_of, options, layout, row_count, row_bytes));
   wire::Manifest manifest = StartManifest(options, n, random);
-  manifest.set_incomplete_rows(incomplete_rows);
+  manifest.set_incomplete_rows(filled.incomplete_rows);
   manifest.set_rows(row_count);
   manifest.set_row_bytes(row_bytes);
   *manifest.mutable_dense() = layout;
-  return Finish(options, std::move(manifest), std::move(rows), {});
+  return Finish(options, std::move(manifest), std::move(filled.rows), {});
 }
 
 absl::StatusOr<std::vector<size_t>> DisplacedRecords(const RecordSet& records,
@@ -926,6 +945,23 @@ std::vector<uint64_t> RowsUnlike(const Table* known, const UnsignedTable& conten
   return rows;
 }
 
+// The parties' signatures of the manifest. INVALID_ARGUMENT if a share is for another table, or has
+// not a signature for each of so many rows.
+absl::StatusOr<std::vector<Bytes>> ManifestSignatures(std::span<const TableShare> shares,
+                                                      const std::vector<size_t>& places,
+                                                      const Digest& digest, size_t rows) {
+  std::vector<Bytes> manifest_signatures;
+  for (const size_t place : places) {
+    const TableShare& share = shares[place];
+    if (share.manifest_digest != digest || share.row_signatures.size() != rows * kSignatureBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("share of party ", share.party, ": is for another table"));
+    }
+    manifest_signatures.push_back(share.manifest_signature);
+  }
+  return manifest_signatures;
+}
+
 }  // namespace
 
 absl::StatusOr<wire::SignedManifest> ReadSignedManifest(const std::string& directory) {
@@ -1043,16 +1079,8 @@ absl::StatusOr<Table> AggregateTable(const UnsignedTable& table, const roster::R
   for (const TableShare& share : shares) numbers.push_back(share.party);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<size_t> places,
                          roster::PlacesOfShares(roster.parties(), numbers));
-  std::vector<Bytes> manifest_signatures;
-  for (const size_t place : places) {
-    const TableShare& share = shares[place];
-    if (share.manifest_digest != digest ||
-        share.row_signatures.size() != rows.size() * kSignatureBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("share of party ", share.party, ": is for another table"));
-    }
-    manifest_signatures.push_back(share.manifest_signature);
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Bytes> manifest_signatures,
+                         ManifestSignatures(shares, places, digest, rows.size()));
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature manifest_signature,
                          roster.Aggregate(digest, manifest_signatures));
 
