@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -58,12 +59,13 @@ class TwoTiersHeaderTest : public ::testing::Test {
     header.set_query_buckets(10);
     return header;
   }
-  absl::Status Verify(const wire::RoundHeader& header) {
+  absl::StatusOr<Round> SignAndVerify(const wire::RoundHeader& header) {
     wire::SignedHeader out;
     *out.mutable_header() = header;
     out.set_signature(ToString(parties_.SignByAll(RoundId(header)).bytes()));
-    return Round::Verify(out, roster(), facts_, kNowS).status();
+    return Round::Verify(out, roster(), facts_, kNowS);
   }
+  absl::Status Verify(const wire::RoundHeader& header) { return SignAndVerify(header).status(); }
 
   TestRandom random_{1};
   Parties parties_;
@@ -73,10 +75,7 @@ class TwoTiersHeaderTest : public ::testing::Test {
 TEST_F(TwoTiersHeaderTest, AllThatAgreesIsTaken) {
   const wire::RoundHeader header = Header(roster());
   SHOAL_EXPECT_OK(CheckHeader(header, OnionKeysOf(header, roster()), roster(), facts_, kNowS));
-  wire::SignedHeader out;
-  *out.mutable_header() = header;
-  out.set_signature(ToString(parties_.SignByAll(RoundId(header)).bytes()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Round round, Round::Verify(out, roster(), facts_, kNowS));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Round round, SignAndVerify(header));
   EXPECT_EQ(round.parties(), 2u);
   EXPECT_EQ(round.recipients().size(), kTwoTiersKeys);
 }
@@ -148,6 +147,50 @@ TEST_F(TwoTiersHeaderTest, TheNoiseIsForNoMoreThanThereIsRoomFor) {
   header.set_max_rows(facts_.rows);
   header.set_query_buckets(facts_.query_buckets);
   EXPECT_THAT(Verify(header), StatusIs(kDisagree, "4294967300 places, and 4294967296 is the most"));
+}
+
+// Whoever has verified a header divides rows by its buckets, and allots a query a bit for each row
+// of one.
+TEST_F(TwoTiersHeaderTest, ABucketHasNoMoreRowsThanAQueryHasBitsFor) {
+  facts_.rows = 2048;
+  facts_.query_buckets = 2;
+  wire::RoundHeader header = Header(roster());
+  header.set_max_rows(2048);
+  header.set_query_buckets(2);
+  SHOAL_EXPECT_OK(Verify(header));
+  facts_.rows = 2049;
+  header.set_max_rows(2049);
+  EXPECT_THAT(Verify(header),
+              StatusIs(kInvalid, "round header: query_buckets: 2 buckets for 2049"));
+}
+
+TEST_F(TwoTiersHeaderTest, SubmissionsHaveAPieceForEachHalf) {
+  const wire::RoundHeader header = Header(roster());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Round round, SignAndVerify(header));
+  ASSERT_TRUE(round.buckets().has_value());
+  EXPECT_EQ(round.buckets()->count(), 10u);
+  EXPECT_EQ(round.buckets()->rows(), 100u);
+  EXPECT_EQ(round.recipients().size(), 4u);
+  EXPECT_EQ(round.parts_bytes(), 72u + 8);
+  EXPECT_EQ(round.tagged_bytes(), header.answer_bytes() + 16);
+  EXPECT_EQ(round.fetched_bytes(), 2 * (header.answer_bytes() + 16));
+  EXPECT_EQ(round.SubmissionBytes(1), 96u + 64);
+  EXPECT_EQ(round.MaxSubmissionSlots(), 16'382u);
+  for (const auto& [bytes, slots] :
+       std::vector<std::pair<size_t, size_t>>{{0, 0},
+                                              {80, 0},
+                                              {96, 0},
+                                              {112, 0},
+                                              {128, 0},
+                                              {159, 0},
+                                              {160, 1},
+                                              {161, 0},
+                                              {192, 0},
+                                              {224, 2},
+                                              {round.SubmissionBytes(16'382), 16'382},
+                                              {round.SubmissionBytes(16'383), 0}}) {
+    EXPECT_EQ(round.SubmissionSlots(bytes), slots) << bytes;
+  }
 }
 
 // A roster of three parties, or of several machines, has no most_in_bucket, and so no such rounds.
