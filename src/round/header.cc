@@ -60,6 +60,11 @@ absl::Status CheckTerm(const wire::RoundHeader& header, const roster::Roster& ro
   return absl::OkStatus();
 }
 
+// Where the next party's onion keys belong among those of a draft.
+int NewKeysAt(const wire::RoundHeader& draft) {
+  return draft.query_buckets() == 0 ? draft.onion_keys_size() : draft.onion_keys_size() / 2;
+}
+
 }  // namespace
 
 absl::Status CheckTiers(absl::string_view of, uint32_t query_buckets, uint64_t rows,
@@ -89,6 +94,27 @@ absl::Status CheckTiers(absl::string_view of, uint32_t query_buckets, uint64_t r
 
 uint32_t OnionKeysOf(const wire::RoundHeader& header, const roster::Roster& roster) {
   return header.query_buckets() == 0 ? roster.size() : kTwoTiersKeys;
+}
+
+uint32_t OnionKeysBefore(const wire::RoundHeader& draft, uint32_t party) {
+  return (party - 1) * (draft.query_buckets() == 0 ? 1 : 2);
+}
+
+void AddOnionKeys(std::span<const std::string> keys, wire::RoundHeader& draft) {
+  const std::vector<std::string> had(draft.onion_keys().begin(), draft.onion_keys().end());
+  const auto at = had.begin() + NewKeysAt(draft);
+  draft.mutable_onion_keys()->Assign(had.begin(), at);
+  for (const std::string& key : keys) draft.add_onion_keys(key);
+  for (auto later = at; later != had.end(); ++later) draft.add_onion_keys(*later);
+}
+
+bool Completes(const wire::RoundHeader& draft, const wire::RoundHeader& header) {
+  const int added = header.onion_keys_size() - draft.onion_keys_size();
+  if (added < 0) return false;
+  wire::RoundHeader completed = draft;
+  const auto first = header.onion_keys().begin() + NewKeysAt(draft);
+  AddOnionKeys(std::vector<std::string>(first, first + added), completed);
+  return RoundId(completed) == RoundId(header);
 }
 
 size_t TaggedAnswerBytes(const wire::RoundHeader& header) {

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -59,6 +61,15 @@ absl::Status CheckTiers(absl::string_view of, uint32_t query_buckets, uint64_t r
 
 // The onion keys of a complete header: one for each party, or kTwoTiersKeys.
 uint32_t OnionKeysOf(const wire::RoundHeader& header, const roster::Roster& roster);
+
+// The same of a draft when it comes to `party`, which is from 1 on: each party adds one, or two in
+// a round of two tiers.
+uint32_t OnionKeysBefore(const wire::RoundHeader& draft, uint32_t party);
+// Adds what a party adds to the onion keys of a draft: behind them, or in a round of two tiers, in
+// which party 1 has the first and the last key, in the middle.
+void AddOnionKeys(std::span<const std::string> keys, wire::RoundHeader& draft);
+// Whether `header` is the draft with onion keys of later parties, and no other change.
+bool Completes(const wire::RoundHeader& draft, const wire::RoundHeader& header);
 
 // Transcript("shoal round v3") over: counter, roster digest, manifest digest, number of onion keys
 // and each of them, max_rows, answer_bytes; the noise as in the roster's digest; number of machine

@@ -193,6 +193,45 @@ TEST_F(TwoTiersHeaderTest, SubmissionsHaveAPieceForEachHalf) {
   }
 }
 
+// The keys are in the order of the halves, whoever adds them, and each party knows its draft again.
+TEST_F(TwoTiersHeaderTest, EachPartyAddsItsKeysInTheMiddle) {
+  wire::RoundHeader whole = Header(roster());
+  const std::vector<std::string> keys(whole.onion_keys().begin(), whole.onion_keys().end());
+  wire::RoundHeader draft = whole;
+  draft.clear_onion_keys();
+  EXPECT_EQ(OnionKeysBefore(draft, 1), 0u);
+  AddOnionKeys(std::vector<std::string>{keys[0], keys[3]}, draft);
+  EXPECT_EQ(OnionKeysBefore(draft, 2), 2u);
+  SHOAL_EXPECT_OK(CheckHeader(draft, 2, roster(), facts_, kNowS));
+  const wire::RoundHeader of_party_1 = draft;
+  AddOnionKeys(std::vector<std::string>{keys[1], keys[2]}, draft);
+  EXPECT_EQ(RoundId(draft), RoundId(whole));
+  EXPECT_TRUE(Completes(of_party_1, whole));
+  EXPECT_TRUE(Completes(draft, whole));
+  const auto changed = [&](const std::function<void(wire::RoundHeader&)>& change) {
+    wire::RoundHeader header = whole;
+    change(header);
+    return !Completes(of_party_1, header);
+  };
+  for (const int own : {0, 3}) {
+    EXPECT_TRUE(changed([&](auto& h) { h.set_onion_keys(own, std::string(32, 'x')); })) << own;
+  }
+  EXPECT_TRUE(changed([](auto& h) { h.mutable_onion_keys()->SwapElements(2, 3); }));
+  EXPECT_TRUE(changed([](auto& h) { h.mutable_onion_keys()->DeleteSubrange(1, 3); }));
+  EXPECT_TRUE(changed([](auto& h) { h.set_query_buckets(11); }));
+
+  // In a round for rows they follow each other.
+  wire::RoundHeader rows = of_party_1;
+  rows.clear_query_buckets();
+  EXPECT_EQ(OnionKeysBefore(rows, 3), 2u);
+  const wire::RoundHeader before = rows;
+  AddOnionKeys(std::vector<std::string>{keys[1]}, rows);
+  EXPECT_EQ(rows.onion_keys(2), keys[1]);
+  EXPECT_TRUE(Completes(before, rows));
+  rows.mutable_onion_keys()->SwapElements(1, 2);
+  EXPECT_FALSE(Completes(before, rows));
+}
+
 // A roster of three parties, or of several machines, has no most_in_bucket, and so no such rounds.
 TEST_F(TwoTiersHeaderTest, ThreePartiesHaveNone) {
   TestRandom random(2);
