@@ -213,70 +213,77 @@ bool IsValidFullBitmap(const Parsed& parsed, uint32_t position_count) {
 }
 
 // Appends the used positions, with `base` added. The errors of DecodeQueryBatch.
-absl::Status AppendUsed(const Parsed& parsed, uint32_t position_count, uint32_t base,
-                        std::vector<uint32_t>& positions) {
-  const auto [kind, count, used, entries] = parsed;
+absl::Status AppendBitmap(const Parsed& parsed, uint32_t position_count, uint32_t base,
+                          std::vector<uint32_t>& positions) {
+  const BytesView used = parsed.used;
   const uint64_t bitmap_bytes = BitmapBytes(position_count);
   const size_t before = positions.size();
-  if (kind == kBitmap) {
-    if (used.size() != bitmap_bytes) return Bad("wrong length of the bitmap");
-    positions.resize(before + count);
-    uint32_t* at = positions.data() + before;
-    const uint32_t* const end = at + count;
-    for (size_t byte = 0; byte < used.size(); ++byte) {
-      const auto first = base + static_cast<uint32_t>(8 * byte);
-      // Shortcuts for 64 used positions and for eight, as nearly all positions are used in most
-      // batches.
-      if (byte + 8 <= used.size() && LoadLe<uint64_t>(used.data() + byte) == ~uint64_t{0} &&
-          end - at >= 64 && 8 * (byte + 8) <= position_count) {
-        for (uint32_t i = 0; i < 64; ++i) at[i] = first + i;
-        at += 64;
-        byte += 7;
-        continue;
-      }
-      if (used[byte] == 0xff && end - at >= 8 && 8 * (byte + 1) <= position_count) {
-        for (uint32_t i = 0; i < 8; ++i) at[i] = first + i;
-        at += 8;
-        continue;
-      }
-      for (uint32_t bits = used[byte]; bits != 0; bits &= bits - 1) {
-        const uint64_t position = 8 * byte + static_cast<uint64_t>(std::countr_zero(bits));
-        if (position >= position_count) return Bad("bitmap has bits past its end");
-        if (at == end) return Bad("bitmap has more bits than its count");
-        *at++ = base + static_cast<uint32_t>(position);
-      }
+  if (used.size() != bitmap_bytes) return Bad("wrong length of the bitmap");
+  positions.resize(before + parsed.count);
+  uint32_t* at = positions.data() + before;
+  const uint32_t* const end = at + parsed.count;
+  for (size_t byte = 0; byte < used.size(); ++byte) {
+    const auto first = base + static_cast<uint32_t>(8 * byte);
+    // Shortcuts for 64 used positions and for eight, as nearly all positions are used in most
+    // batches.
+    if (byte + 8 <= used.size() && LoadLe<uint64_t>(used.data() + byte) == ~uint64_t{0} &&
+        end - at >= 64 && 8 * (byte + 8) <= position_count) {
+      for (uint32_t i = 0; i < 64; ++i) at[i] = first + i;
+      at += 64;
+      byte += 7;
+      continue;
     }
-    if (at != end) return Bad("bitmap has fewer bits than its count");
-    if (GapBytes(std::span(positions).subspan(before), base, bitmap_bytes) < bitmap_bytes) {
-      return Bad("bitmap where gaps are smaller");
+    if (used[byte] == 0xff && end - at >= 8 && 8 * (byte + 1) <= position_count) {
+      for (uint32_t i = 0; i < 8; ++i) at[i] = first + i;
+      at += 8;
+      continue;
     }
-  } else {
-    if (used.size() >= bitmap_bytes) return Bad("gaps where the bitmap is not larger");
-    positions.reserve(before + count);
-    uint64_t next = 0;
-    size_t at = 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      uint64_t gap = 0;
-      for (int shift = 0;; shift += 7) {
-        if (at == used.size()) return Bad("truncated gaps");
-        if (shift > 28) return Bad("gap too long");
-        const uint8_t byte = used[at++];
-        gap |= uint64_t{byte & 0x7fu} << shift;
-        if (byte < 0x80) {
-          if (byte == 0 && shift > 0) return Bad("gap not in shortest form");
-          break;
-        }
-      }
-      const uint64_t position = next + gap;
-      if (position >= position_count) {
-        return Bad(absl::StrCat("position ", position, " of ", position_count));
-      }
-      positions.push_back(base + static_cast<uint32_t>(position));
-      next = position + 1;
+    for (uint32_t bits = used[byte]; bits != 0; bits &= bits - 1) {
+      const uint64_t position = 8 * byte + static_cast<uint64_t>(std::countr_zero(bits));
+      if (position >= position_count) return Bad("bitmap has bits past its end");
+      if (at == end) return Bad("bitmap has more bits than its count");
+      *at++ = base + static_cast<uint32_t>(position);
     }
-    if (at != used.size()) return Bad("bytes left over after the gaps");
+  }
+  if (at != end) return Bad("bitmap has fewer bits than its count");
+  if (GapBytes(std::span(positions).subspan(before), base, bitmap_bytes) < bitmap_bytes) {
+    return Bad("bitmap where gaps are smaller");
   }
   return absl::OkStatus();
+}
+absl::Status AppendGaps(const Parsed& parsed, uint32_t position_count, uint32_t base,
+                        std::vector<uint32_t>& positions) {
+  const BytesView used = parsed.used;
+  if (used.size() >= BitmapBytes(position_count)) return Bad("gaps where the bitmap is not larger");
+  positions.reserve(positions.size() + parsed.count);
+  uint64_t next = 0;
+  size_t at = 0;
+  for (uint32_t i = 0; i < parsed.count; ++i) {
+    uint64_t gap = 0;
+    for (int shift = 0;; shift += 7) {
+      if (at == used.size()) return Bad("truncated gaps");
+      if (shift > 28) return Bad("gap too long");
+      const uint8_t byte = used[at++];
+      gap |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) {
+        if (byte == 0 && shift > 0) return Bad("gap not in shortest form");
+        break;
+      }
+    }
+    const uint64_t position = next + gap;
+    if (position >= position_count) {
+      return Bad(absl::StrCat("position ", position, " of ", position_count));
+    }
+    positions.push_back(base + static_cast<uint32_t>(position));
+    next = position + 1;
+  }
+  if (at != used.size()) return Bad("bytes left over after the gaps");
+  return absl::OkStatus();
+}
+absl::Status AppendUsed(const Parsed& parsed, uint32_t position_count, uint32_t base,
+                        std::vector<uint32_t>& positions) {
+  return parsed.kind == kBitmap ? AppendBitmap(parsed, position_count, base, positions)
+                                : AppendGaps(parsed, position_count, base, positions);
 }
 
 }  // namespace
