@@ -43,7 +43,7 @@ LAYERS = {
     "pir/pair": ["base", "parallel", "pir", "pir/aes", "pir/kit", "select", "storage", "wire"],
     "pir/registry": ["pir", "pir/lwe", "pir/pair", "pir/rlwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
-    "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "signature", "storage", "wire"],
+    "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "select", "sharing", "shuffle", "signature", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "load": ["base", "client", "onion", "parallel", "pir", "roster", "round", "storage", "table", "wire"],
     "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "roster", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],

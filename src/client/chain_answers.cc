@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<AnswerSpool>> OpenSpool(StateStore& store,
                                                        const ChainOptions& options,
                                                        const HeldRound& held) {
   return AnswerSpool::Open(store.AnswersPath(held.counter()), held.id, held.rows.size(),
-                           round::TaggedAnswerBytes(held.header.header()), options.piece_bytes);
+                           round::FetchedAnswerBytes(held.header.header()), options.piece_bytes);
 }
 
 RoundStatus Collect(const ChainCall& call, const Digest& round_id, AnswerSpool& spool) {
@@ -59,7 +59,7 @@ RoundStatus Collect(const ChainCall& call, const Digest& round_id, AnswerSpool& 
   const auto fetch = [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
     const size_t piece = first / spool.per_piece();
     if (!spool.Has(piece)) {
-      Bytes answers(count * round.tagged_bytes());
+      Bytes answers(count * round.fetched_bytes());
       SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(round, held->Onions(first, count), answers));
       if (absl::Status put = spool.Put(piece, answers); !put.ok()) {
         disk_failed = true;
@@ -102,12 +102,12 @@ AnswersOfRound::AnswersOfRound(const ChainCall& call, HeldRound* held, round::Ro
       lookup_(*call.lookup) {}
 
 absl::Status AnswersOfRound::Read(size_t first, MutableBytes out) const {
-  const size_t each = round_.answer_bytes(), tagged_bytes = round_.tagged_bytes();
-  Bytes tagged(out.size() / each * tagged_bytes);
-  SHOAL_RETURN_IF_ERROR(spool_->Read(first, tagged));
+  const size_t each = round_.answer_bytes(), fetched_bytes = round_.fetched_bytes();
+  Bytes fetched(out.size() / each * fetched_bytes);
+  SHOAL_RETURN_IF_ERROR(spool_->Read(first, fetched));
   pool_->ParallelFor(out.size() / each, kAnswerGrain, [&](size_t begin, size_t end) {
     Unmask(round_, held_.Onions(first + begin, end - begin),
-           BytesView(tagged).subspan(begin * tagged_bytes, (end - begin) * tagged_bytes),
+           BytesView(fetched).subspan(begin * fetched_bytes, (end - begin) * fetched_bytes),
            out.subspan(begin * each, (end - begin) * each));
   });
   return absl::OkStatus();

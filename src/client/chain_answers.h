@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,8 +34,18 @@ RoundStatus Collect(const ChainCall& call, const Digest& round_id, AnswerSpool& 
 // Hands out what the term of an answered round needs.
 absl::Status TellEnrolled(const ChainCall& call, const HeldRound& held, const round::Round& round);
 
+// Answers of the chain, which may lack rows that were wanted.
+class ChainAnswers : public RowAnswers {
+ public:
+  std::span<const uint32_t> unasked() const override { return unasked_; }
+  void set_unasked(std::vector<uint32_t> rows) { unasked_ = std::move(rows); }
+
+ private:
+  std::vector<uint32_t> unasked_;
+};
+
 // The answers of one round, in its spool.
-class AnswersOfRound final : public RowAnswers {
+class AnswersOfRound final : public ChainAnswers {
  public:
   // `spool` is complete.
   AnswersOfRound(const ChainCall& call, HeldRound* held, round::Round round,
@@ -56,7 +67,7 @@ class AnswersOfRound final : public RowAnswers {
 
 // The answers of a lookup that is spread over rounds, unmasked and in memory: a round's entry in
 // the state may end before the last round is answered.
-class AnswersOfRounds final : public RowAnswers {
+class AnswersOfRounds final : public ChainAnswers {
  public:
   AnswersOfRounds(const ChainCall& call, const Digest& spread);
 

@@ -18,7 +18,6 @@
 #include "src/client/round_links.h"
 #include "src/client/round_status.h"
 #include "src/client/rows.h"
-#include "src/round/query_bytes.h"
 
 namespace shoal::client {
 namespace {
@@ -38,9 +37,8 @@ RoundStatusOr<Digest> FindRound(const ChainCall& call, const Portion& part,
     SHOAL_RETURN_IF_ERROR(LimitOf(call).Check(count, {.queries = count, .in_each = count}));
   }
   // Checks for room first, as a submission whose answers have none would be charged in vain.
-  SHOAL_RETURN_IF_ERROR(AnswerSpool::CheckRoom(
-      call.store.AnswersPath(0),
-      uint64_t{count} * round::FetchedBytes(call.deployment.manifest().answer_bytes())));
+  SHOAL_RETURN_IF_ERROR(AnswerSpool::CheckRoom(call.store.AnswersPath(0),
+                                               uint64_t{count} * call.deployment.fetched_bytes()));
   return RoundFinder(call).Obtain(count);
 }
 
@@ -94,8 +92,7 @@ absl::StatusOr<std::unique_ptr<AnswersOfRound>> AskPart(const ChainCall& call,
 }
 
 absl::StatusOr<std::unique_ptr<RowAnswers>> AskOn(const ChainCall& call, const Wanted& wanted) {
-  SHOAL_ASSIGN_OR_RETURN(const Division division,
-                         Divide(call.deployment, call.options, wanted.rows.size()));
+  SHOAL_ASSIGN_OR_RETURN(const Division division, Divide(call.deployment, call.options, wanted));
   if (call.options.term && division.rounds() > 1) {
     return absl::FailedPreconditionError(
         absl::StrCat("a watched list goes into one round, and this one takes ", division.queries,
@@ -104,9 +101,12 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> AskOn(const ChainCall& call, const W
   }
   if (call.options.announce) call.options.announce(division);
   call.costs.query_seconds = call.costs.answer_seconds = 0;
-  std::vector<uint32_t> spread(wanted.rows.begin(), wanted.rows.end());
+  Asked asked = AskedOf(call.deployment, wanted.rows);
+  std::vector<uint32_t> spread;
   if (division.rounds() > 1) {
-    SHOAL_ASSIGN_OR_RETURN(spread, Spread(call, division, wanted.rows));
+    SHOAL_ASSIGN_OR_RETURN(spread, Spread(call, division, asked.rows));
+  } else {
+    spread = asked.rows;
   }
   const std::vector<Portion> parts = PartsOf(division, wanted.rows, spread);
   // Checks for all rounds at once what Submit checks for each. Parts that were begun before an
@@ -119,11 +119,13 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> AskOn(const ChainCall& call, const W
   }
   if (uncharged > 0) SHOAL_RETURN_IF_ERROR(LimitOf(call).Check(uncharged, division));
   if (parts.size() == 1) {
-    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<RowAnswers> answers, AskPart(call, parts[0]));
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<AnswersOfRound> answers, AskPart(call, parts[0]));
+    answers->set_unasked(std::move(asked.unasked));
     return answers;
   }
   auto all =
-      std::make_unique<AnswersOfRounds>(call, SpreadDigest(call.deployment, division, wanted.rows));
+      std::make_unique<AnswersOfRounds>(call, SpreadDigest(call.deployment, division, asked.rows));
+  all->set_unasked(std::move(asked.unasked));
   double answer_seconds = 0;
   for (const Portion& part : parts) {
     call.environment.Tell(
@@ -155,8 +157,8 @@ ChainClient::ChainClient(const Deployment* deployment, ChainOptions options, Tra
 void ChainClient::Follow(const Deployment* deployment) {
   deployment_ = deployment;
   links_->Follow(deployment);
-  costs_.bytes.query_bytes = round::QueryBytes(deployment->roster().size());
-  costs_.bytes.answer_bytes = round::FetchedBytes(deployment->manifest().answer_bytes());
+  costs_.bytes.query_bytes = deployment->query_bytes();
+  costs_.bytes.answer_bytes = deployment->fetched_bytes();
 }
 
 absl::StatusOr<std::unique_ptr<ChainClient>> ChainClient::Create(const Deployment* deployment,
@@ -187,8 +189,8 @@ ChainCall ChainClient::NewCall(std::optional<Digest> lookup) {
   return {*deployment_, options_, *store_, environment_, *links_, costs_, lookup};
 }
 
-absl::StatusOr<Division> ChainClient::Divide(size_t distinct_rows) const {
-  return client::Divide(*deployment_, options_, distinct_rows);
+absl::StatusOr<Division> ChainClient::Divide(const Wanted& wanted) const {
+  return client::Divide(*deployment_, options_, wanted);
 }
 
 Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const {
@@ -234,7 +236,8 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
   const ChainCall call = NewCall();
   return SubmitPart(call, round_id,
                     {.rows = rising,
-                     .queries = Padded(*deployment_, options_, rising.size()),
+                     .queries = Padded(*deployment_, options_,
+                                       {.rows = rising, .distinct_keys = rising.size()}),
                      .lookup = rising})
       .reason();
 }

@@ -30,6 +30,13 @@
 // on the rows (rising, say) it could move a row of every round, and each round would be another
 // change (docs/privacy.md). An attempt that comes to nothing is repeated with the same share.
 //
+// Where the table's queries are for buckets of rows (two tiers, docs/protocol.md, section 11) the
+// same steps carry other bytes: every submission has a piece for each half of the round, every
+// query a part for each, every answer comes in two halves; all of a slot's go together in one
+// request. A lookup asks for at most most_in_bucket rows of a bucket, and says of the others that
+// nothing is known of them; its number of queries follows from its number of keys
+// (virtual_places.h). Manifest and roster say which it is, and every round's header has to agree.
+//
 // A client that finds no round of its epoch of the table, but rounds of another one, asks whether a
 // newer epoch is served. If so, Ask ends with NewEpochError (deployment.h), and goes on under the
 // new epoch after Follow: a lookup that was spread over rounds begins again with its first part.
@@ -95,9 +102,9 @@ class ChainClient final : public RowSource {
   // Does nothing: Ask obtains slots itself.
   absl::Status Prepare() override { return absl::OkStatus(); }
 
-  // The division of a lookup of so many distinct rows. FAILED_PRECONDITION if they are more than a
-  // round protects, or take more than kMaxRoundsOfLookup rounds; the message says what to do.
-  absl::StatusOr<Division> Divide(size_t distinct_rows) const;
+  // The division of a lookup. FAILED_PRECONDITION if its queries are more than a round protects, or
+  // take more than kMaxRoundsOfLookup rounds; the message says what to do.
+  absl::StatusOr<Division> Divide(const Wanted& wanted) const;
 
   // The ledger as it will be once these rounds have taken so many more queries. Slots that are held
   // and not needed for them count as lost.
@@ -133,9 +140,9 @@ class ChainClient final : public RowSource {
   // what the client asks for, whoever took the slots and when. ABORTED: a round was lost
   // while slots were obtained in it, and another one may do.
   absl::StatusOr<Digest> Obtain(uint32_t queries);
-  // Pads `rows`, which are distinct, to the round's number of queries. Charged even if it fails
-  // later. FAILED_PRECONDITION of CheckLimit, or of a client that asks for a term if the round has
-  // none, and nothing was sent.
+  // Pads `rows`, which are distinct and of one key each, to the round's number of queries. Charged
+  // even if it fails later. FAILED_PRECONDITION of CheckLimit, or of a client that asks for a term
+  // if the round has none, and nothing was sent.
   absl::Status Submit(const Digest& round_id, std::span<const uint32_t> rows);
   // Fetches all answers to the submitted queries, masked and not verified. Answer i of the spool
   // belongs to row i of the round. ABORTED: the round is over, and this client has no answers of

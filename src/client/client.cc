@@ -495,7 +495,7 @@ absl::StatusOr<Digest> Client::ObtainAhead(uint32_t slots) {
 absl::StatusOr<Client::Cost> Client::CostOf(Keys& keys) {
   Cost cost;
   SHOAL_ASSIGN_OR_RETURN(const Wanted wanted, CollectRows(deployment_->current().map(), keys));
-  SHOAL_ASSIGN_OR_RETURN(cost.division, chain_->Divide(wanted.rows.size()));
+  SHOAL_ASSIGN_OR_RETURN(cost.division, chain_->Divide(wanted));
   const roster::Roster& roster = deployment_->current().roster();
   const noise::Parameters& noise = roster.noise();
   cost.ledger = chain_->LedgerWith(cost.division.queries, cost.division);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/client/retry_policy.h"
+#include "src/round/query_bytes.h"
 #include "src/storage/file.h"
 
 namespace shoal::client {
@@ -161,6 +162,16 @@ bool Deployment::IsFollowedBy(const wire::SignedRoster& roster, uint64_t now_s) 
          roster::Roster::Verify(roster, trusted_, now_s).ok();
 }
 
+size_t Deployment::query_bytes() const {
+  const std::optional<QueryBuckets> of = buckets();
+  return of ? round::TwoTiersQueryBytes(of->selection_bytes()) : round::QueryBytes(roster_.size());
+}
+
+size_t Deployment::fetched_bytes() const {
+  const uint32_t answer_bytes = manifest_.answer_bytes();
+  return buckets() ? round::TwoTiersFetchedBytes(answer_bytes) : round::FetchedBytes(answer_bytes);
+}
+
 absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
                                              const roster::PinnedParties& pins, State& state,
                                              uint64_t now_s, const std::string& placement_cache,
@@ -194,7 +205,8 @@ absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
   SHOAL_RETURN_IF_ERROR(transport.RequireParty(roster, party));
   SHOAL_ASSIGN_OR_RETURN(table::Manifest manifest,
                          table::Manifest::Verify(response.manifest(), roster, now_s));
-  SHOAL_RETURN_IF_ERROR(roster::CheckOneTier(roster, manifest.content().query_buckets()));
+  SHOAL_RETURN_IF_ERROR(
+      round::CheckTiers("the table", manifest.content().query_buckets(), manifest.rows(), roster));
   // Accepts both epochs or neither.
   std::optional<roster::SeenEpoch> seen_roster = state.roster;
   std::optional<roster::SeenEpoch> seen_table = state.table;

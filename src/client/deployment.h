@@ -3,12 +3,15 @@
 #ifndef SHOAL_SRC_CLIENT_DEPLOYMENT_H_
 #define SHOAL_SRC_CLIENT_DEPLOYMENT_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "src/base/query_buckets.h"
 #include "src/client/environment.h"
 #include "src/client/state.h"
 #include "src/client/transport.h"
@@ -43,7 +46,8 @@ class Deployment {
   // `placement_cache`.versions one that keeps the base list of rows' epochs (row_versions.h); their
   // content is not trusted. The two other lists are fetched whole each time, whatever the client
   // has. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: the frontend's responses are malformed or
-  // not this deployment's. FAILED_PRECONDITION: the state belongs to another deployment.
+  // not this deployment's. FAILED_PRECONDITION: the state belongs to another deployment, or one of
+  // roster and table is of two tiers and the other is not (round::CheckTiers).
   static absl::StatusOr<Deployment> Fetch(Transport& transport, const roster::PinnedParties& pins,
                                           State& state, uint64_t now_s,
                                           const std::string& placement_cache = "",
@@ -72,6 +76,18 @@ class Deployment {
             .row_bytes = manifest_.row_bytes(),
             .query_buckets = manifest_.content().query_buckets()};
   }
+  // Where rows are in the buckets that queries of the chain are for; none where they are for rows.
+  std::optional<QueryBuckets> buckets() const {
+    if (manifest_.content().query_buckets() == 0) return std::nullopt;
+    return QueryBuckets(manifest_.rows(), manifest_.content().query_buckets());
+  }
+  // UNIMPLEMENTED for two tiers (roster::CheckOneTier): for programs, until parties serve them.
+  absl::Status CheckOneTier() const {
+    return roster::CheckOneTier(roster_, manifest_.content().query_buckets());
+  }
+  // What a client of the chain sends and fetches for a query (src/round/query_bytes.h).
+  size_t query_bytes() const;
+  size_t fetched_bytes() const;
 
  private:
   static absl::StatusOr<Deployment> FetchOnce(Transport& transport,

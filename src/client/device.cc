@@ -9,6 +9,7 @@
 #include "src/base/hash.h"
 #include "src/onion/onion.h"
 #include "src/sharing/batch.h"
+#include "src/sharing/halves.h"
 #include "src/sharing/sharing.h"
 
 namespace shoal::client {
@@ -18,10 +19,27 @@ constexpr size_t kSeedBytes = onion::kSeedBytes;
 // Onions that one task builds: a few batches.
 constexpr size_t kOnionGrain = 128;
 
-// A keyed digest over the round id, to be continued.
-Transcript Keyed(const Seed& master, absl::string_view domain, const Digest& round_id) {
+// A chain that the onions of a round go through: the round's own or, in a round of two tiers, a
+// half's.
+struct Chain {
+  Digest id;                                     // of the round, or the half
+  std::span<const onion::Recipient> recipients;  // party 1's first
+
+  // The recipients of the inner onions: parties 2 to m.
+  std::span<const onion::Recipient> inner() const { return recipients.subspan(1); }
+  size_t onion_bytes() const { return onion::OnionBytes(recipients.size() - 1); }
+};
+std::vector<Chain> ChainsOf(const round::Round& round) {
+  const std::span<const onion::Recipient> all = round.recipients();
+  if (!round.buckets()) return {{round.id(), all}};
+  const sharing::HalfIds ids(round.id());
+  return {{ids.a, all.first(2)}, {ids.b, all.subspan(2)}};
+}
+
+// A keyed digest over the chain's id, to be continued.
+Transcript Keyed(const Seed& master, absl::string_view domain, const Chain& chain) {
   Transcript transcript(domain, master.view());
-  transcript.Blob(round_id);
+  transcript.Blob(chain.id);
   return transcript;
 }
 
@@ -48,14 +66,8 @@ void KeyStream(const Digest& key, uint64_t from, MutableBytes out) {
   xor_blocks(out);
 }
 
-// The recipients of the inner onions: parties 2 to m.
-std::span<const onion::Recipient> InnerRecipients(const round::Round& round) {
-  return std::span(round.recipients()).subspan(1);
-}
-
-Seed SubmissionSecret(const round::Round& round, const Seed& master,
-                      const OnionSubmission& submission) {
-  Digest digest = Keyed(master, "shoal client submission v3", round.id())
+Seed SubmissionSecret(const Chain& chain, const Seed& master, const OnionSubmission& submission) {
+  Digest digest = Keyed(master, "shoal client submission v3", chain)
                       .U64(submission.first)
                       .Blob(submission.plaintext)
                       .Finish();
@@ -103,29 +115,28 @@ void ForBatches(std::span<const OnionRange> ranges, ThreadPool* pool,
 }
 
 // Builds the inner onions of a batch, or only the seeds of parties 2 to m if `onions` is empty.
-SecretVector<uint8_t> BuildBatch(const round::Round& round, const Batch& batch,
-                                 MutableBytes onions) {
-  const size_t onion_secrets = InnerRecipients(round).size() * kSeedBytes;
+SecretVector<uint8_t> BuildBatch(const Chain& chain, const Batch& batch, MutableBytes onions) {
+  const size_t onion_secrets = chain.inner().size() * kSeedBytes;
   SecretVector<uint8_t> secrets(batch.count * onion_secrets), seeds(secrets.size());
   MutableBytes rest = secrets;
   for (const OnionRange& part : batch.parts) {
-    Digest key = Keyed(*part.master, "shoal client onions v3", round.id()).Finish();
+    Digest key = Keyed(*part.master, "shoal client onions v3", chain).Finish();
     KeyStream(key, (uint64_t{part.submission->first} + part.first) * onion_secrets,
               rest.first(part.count * onion_secrets));
     sodium_memzero(key.data(), key.size());
     rest = rest.subspan(part.count * onion_secrets);
   }
-  onion::BuildOnions(round.id(), 2, InnerRecipients(round), secrets, seeds, onions);
+  onion::BuildOnions(chain.id, 2, chain.inner(), secrets, seeds, onions);
   return seeds;
 }
 
-// The seeds of party 1, of onions that a range is a part of.
-void FirstSeeds(const round::Round& round, std::span<const OnionRange> ranges, MutableBytes seeds) {
+// The seeds of the chain's party 1, of onions that a range is a part of.
+void FirstSeeds(const Chain& chain, std::span<const OnionRange> ranges, MutableBytes seeds) {
   std::vector<Seed> secrets;
   secrets.reserve(ranges.size());
   std::vector<onion::SubmissionToSeal> to_export;
   for (const OnionRange& range : ranges) {
-    secrets.push_back(SubmissionSecret(round, *range.master, *range.submission));
+    secrets.push_back(SubmissionSecret(chain, *range.master, *range.submission));
     const size_t bytes = range.count * kSeedBytes;
     to_export.push_back({.ephemeral_secret = secrets.back().view(),
                          .onions = {},
@@ -134,7 +145,7 @@ void FirstSeeds(const round::Round& round, std::span<const OnionRange> ranges, M
                          .first = range.first});
     seeds = seeds.subspan(bytes);
   }
-  onion::SealSubmissions(round.recipients()[0], round.id(), to_export);
+  onion::SealSubmissions(chain.recipients[0], chain.id, to_export);
 }
 
 // The positions of one party's seeds (parties counted from 0) among the seeds of `count` onions.
@@ -158,11 +169,11 @@ void AppendSlots(std::span<const OnionRange> ranges, std::string& to) {
   }
 }
 
-// Adds the tokens of the seeds at these positions.
-void AppendTokens(const round::Round& round, const SecretVector<uint8_t>& seeds,
+// Adds the tokens of the seeds at these positions, under the id of the round or of half A.
+void AppendTokens(const Digest& id, const SecretVector<uint8_t>& seeds,
                   std::span<const uint32_t> positions, std::string& to) {
   std::vector<sharing::Token> tokens(positions.size());
-  sharing::ExpandTokens(seeds.data(), positions, round.id(), tokens);
+  sharing::ExpandTokens(seeds.data(), positions, id, tokens);
   AppendArray(std::span<const sharing::Token>(tokens), to);
 }
 
@@ -206,50 +217,69 @@ std::vector<std::string> MakeSubmissions(const round::Round& round,
   for (const auto& [master, submission] : submissions) {
     ranges.push_back({master, submission, 0, submission->count});
   }
-  const size_t onion_bytes = onion::OnionBytes(round.parties() - 1);
-  Bytes onions(CountOf(ranges) * onion_bytes);
-  ForBatches(ranges, pool, [&](const Batch& batch) {
-    BuildBatch(round, batch,
-               MutableBytes(onions).subspan(batch.first * onion_bytes, batch.count * onion_bytes));
-  });
+  const std::vector<Chain> chains = ChainsOf(round);
+  std::vector<Bytes> onions;  // of all submissions, for each chain
+  for (const Chain& chain : chains) {
+    const size_t each = chain.onion_bytes();
+    Bytes& all = onions.emplace_back(CountOf(ranges) * each);
+    ForBatches(ranges, pool, [&](const Batch& batch) {
+      BuildBatch(chain, batch, MutableBytes(all).subspan(batch.first * each, batch.count * each));
+    });
+  }
 
   std::vector<std::string> sealed(submissions.size());
+  std::vector<std::vector<onion::SubmissionToSeal>> to_seal(chains.size());
   std::vector<Seed> secrets;
-  secrets.reserve(submissions.size());
-  std::vector<onion::SubmissionToSeal> to_seal;
-  BytesView rest = onions;
+  secrets.reserve(submissions.size() * chains.size());
+  size_t first = 0;
   for (size_t i = 0; i < submissions.size(); ++i) {
     OnionSubmission& submission = *submissions[i].submission;
-    const BytesView plaintext = rest.first(submission.count * onion_bytes);
-    rest = rest.subspan(plaintext.size());
-    submission.plaintext = Transcript("shoal client plaintext v3").Blob(plaintext).Finish();
-    secrets.push_back(SubmissionSecret(round, *submissions[i].master, submission));
-    sealed[i].resize(onion::SubmissionBytes(round.parties(), submission.count));
-    to_seal.push_back(
-        {.ephemeral_secret = secrets.back().view(),
-         .onions = plaintext,
-         .submission = {reinterpret_cast<uint8_t*>(sealed[i].data()), sealed[i].size()},
-         .seeds = {}});
+    std::vector<BytesView> plaintexts;
+    Transcript digest("shoal client plaintext v3");
+    for (size_t c = 0; c < chains.size(); ++c) {
+      const size_t each = chains[c].onion_bytes();
+      plaintexts.push_back(BytesView(onions[c]).subspan(first * each, submission.count * each));
+      digest.Blob(plaintexts.back());
+    }
+    first += submission.count;
+    submission.plaintext = digest.Finish();
+    sealed[i].resize(round.SubmissionBytes(submission.count));
+    MutableBytes rest(reinterpret_cast<uint8_t*>(sealed[i].data()), sealed[i].size());
+    for (size_t c = 0; c < chains.size(); ++c) {
+      secrets.push_back(SubmissionSecret(chains[c], *submissions[i].master, submission));
+      const size_t bytes = onion::kSealBytes + plaintexts[c].size();
+      to_seal[c].push_back({.ephemeral_secret = secrets.back().view(),
+                            .onions = plaintexts[c],
+                            .submission = rest.first(bytes),
+                            .seeds = {}});
+      rest = rest.subspan(bytes);
+    }
   }
-  onion::SealSubmissions(round.recipients()[0], round.id(), to_seal);
+  for (size_t c = 0; c < chains.size(); ++c) {
+    onion::SealSubmissions(chains[c].recipients[0], chains[c].id, to_seal[c]);
+  }
   return sealed;
 }
 
 SecretVector<uint8_t> SeedsOf(const round::Round& round, std::span<const OnionRange> ranges,
                               ThreadPool* pool) {
-  const size_t parties = round.parties();
-  SecretVector<uint8_t> seeds(CountOf(ranges) * parties * kSeedBytes);
-  ForBatches(ranges, pool, [&](const Batch& batch) {
-    const SecretVector<uint8_t> inner = BuildBatch(round, batch, {});
-    SecretVector<uint8_t> first(batch.count * kSeedBytes);
-    FirstSeeds(round, batch.parts, first);
-    uint8_t* to = seeds.data() + batch.first * parties * kSeedBytes;
-    const size_t inner_bytes = (parties - 1) * kSeedBytes;
-    for (size_t i = 0; i < batch.count; ++i) {
-      to = std::copy_n(first.data() + i * kSeedBytes, kSeedBytes, to);
-      to = std::copy_n(inner.data() + i * inner_bytes, inner_bytes, to);
-    }
-  });
+  const size_t each = round.recipients().size() * kSeedBytes;
+  SecretVector<uint8_t> seeds(CountOf(ranges) * each);
+  size_t at = 0;  // of the chain's seeds among an onion's
+  for (const Chain& chain : ChainsOf(round)) {
+    const size_t inner_bytes = chain.inner().size() * kSeedBytes;
+    ForBatches(ranges, pool, [&](const Batch& batch) {
+      const SecretVector<uint8_t> inner = BuildBatch(chain, batch, {});
+      SecretVector<uint8_t> first(batch.count * kSeedBytes);
+      FirstSeeds(chain, batch.parts, first);
+      for (size_t i = 0; i < batch.count; ++i) {
+        uint8_t* to = seeds.data() + (batch.first + i) * each + at;
+        to = std::copy_n(first.data() + i * kSeedBytes, kSeedBytes, to);
+        std::copy_n(inner.data() + i * inner_bytes, inner_bytes, to);
+      }
+    });
+    at += kSeedBytes + inner_bytes;
+  }
   return seeds;
 }
 
@@ -258,12 +288,18 @@ wire::SubmitQueriesRequest MakeQueries(const round::Round& round,
                                        std::span<const uint32_t> rows, ThreadPool* pool) {
   SHOAL_CHECK(rows.size() == CountOf(ranges));
   const SecretVector<uint8_t> seeds = SeedsOf(round, ranges, pool);
-  std::vector<uint32_t> tallies(rows.size());
-  sharing::FirstTallies(seeds, round.parties(), round.id(), rows, tallies);
   wire::SubmitQueriesRequest request;
   request.set_round_id(ToString(round.id()));
   AppendSlots(ranges, *request.mutable_slots());
-  AppendTokens(round, seeds, SeedsOfParty(round.parties(), rows.size(), 0),
+  if (round.buckets()) {
+    Bytes parts(rows.size() * round.parts_bytes());
+    sharing::MakeParts(seeds, sharing::HalfIds(round.id()), *round.buckets(), rows, parts);
+    request.set_parts(ToString(parts));
+    return request;
+  }
+  std::vector<uint32_t> tallies(rows.size());
+  sharing::FirstTallies(seeds, round.parties(), round.id(), rows, tallies);
+  AppendTokens(round.id(), seeds, SeedsOfParty(round.parties(), rows.size(), 0),
                *request.mutable_tokens());
   AppendArray(std::span<const uint32_t>(tallies), *request.mutable_tallies());
   return request;
@@ -271,21 +307,27 @@ wire::SubmitQueriesRequest MakeQueries(const round::Round& round,
 
 wire::FetchAnswersRequest MakeFetch(const round::Round& round, std::span<const OnionRange> ranges) {
   const size_t count = CountOf(ranges);
+  const Chain first = ChainsOf(round).front();
   SecretVector<uint8_t> seeds(count * kSeedBytes);
-  FirstSeeds(round, ranges, seeds);
+  FirstSeeds(first, ranges, seeds);
   wire::FetchAnswersRequest request;
   request.set_round_id(ToString(round.id()));
   AppendSlots(ranges, *request.mutable_slots());
-  AppendTokens(round, seeds, SeedsOfParty(1, count, 0), *request.mutable_tokens());
+  AppendTokens(first.id, seeds, SeedsOfParty(1, count, 0), *request.mutable_tokens());
   return request;
 }
 
-void Unmask(const round::Round& round, std::span<const OnionRange> ranges, BytesView tagged,
+void Unmask(const round::Round& round, std::span<const OnionRange> ranges, BytesView fetched,
             MutableBytes answers) {
   SHOAL_CHECK(answers.size() == CountOf(ranges) * round.answer_bytes());
+  const SecretVector<uint8_t> seeds = SeedsOf(round, ranges, /*pool=*/nullptr);
+  if (round.buckets()) {
+    sharing::UnmaskHalves(seeds, sharing::HalfIds(round.id()), round.buckets()->selection_bytes(),
+                          round.answer_bytes(), fetched, answers);
+    return;
+  }
   const std::vector<Digest> ids(round.parties(), round.id());
-  sharing::UnmaskAnswers(SeedsOf(round, ranges, /*pool=*/nullptr), ids, round.answer_bytes(),
-                         tagged, answers);
+  sharing::UnmaskAnswers(seeds, ids, round.answer_bytes(), fetched, answers);
 }
 
 }  // namespace shoal::client

@@ -13,6 +13,11 @@
 //       round id (Blob), the number of its first onion, and the digest of its plaintext (Blob):
 //       Transcript("shoal client plaintext v3") over the inner onions (Blob)
 //
+// In a round of two tiers (docs/protocol.md, section 11) all of this is done for each half, with
+// the half's id in place of the round id and the half's two onion keys as those of the parties. A
+// submission is the pieces of both halves, and its plaintext's digest is over the inner onions of
+// half A (Blob) and of half B (Blob): what cuts one half cuts the other.
+//
 // So two plaintexts never share an ephemeral key, not even in a client that cuts its onions into
 // other submissions than before. Seeds are not derived but exported from the layers. A server
 // cannot see any of this. Another client may derive its secrets differently, as long as no seed is
@@ -67,9 +72,9 @@ struct SubmissionToMake {
   const Seed* master;
   OnionSubmission* submission;
 };
-// Seals submissions, of one or many devices. Runs on the pool's threads, or without a pool on the
-// caller's thread; onions of small submissions share batches. Takes one multiplication by a fixed
-// and one by a new point for every layer.
+// Seals submissions, of one or many devices; of two pieces each in a round of two tiers. Runs on
+// the pool's threads, or without a pool on the caller's thread; onions of small submissions share
+// batches. Takes one multiplication by a fixed and one by a new point for every layer.
 std::vector<std::string> MakeSubmissions(const round::Round& round,
                                          std::span<const SubmissionToMake> submissions,
                                          ThreadPool* pool);
@@ -77,24 +82,27 @@ std::vector<std::string> MakeSubmissions(const round::Round& round,
 // The functions below compute seeds again, of submissions whose plaintext's digest is known. All
 // but MakeFetch take as long as making the onions did.
 
-// The seeds of all onions of the ranges, one after the other, party 1's first: m * 32 bytes each.
+// The seeds of all onions of the ranges, one after the other, party 1's first: m * 32 bytes each;
+// in a round of two tiers 4 * 32 bytes, in the order of sharing::QuerySeed.
 SecretVector<uint8_t> SeedsOf(const round::Round& round, std::span<const OnionRange> ranges,
                               ThreadPool* pool);
 
 // A request with one query for every onion of the ranges: rows[i], which is below p, belongs to
-// onion i. The slots must be known.
+// onion i; in a round of two tiers rows[i] is below the table's number of rows, and the query has
+// both halves. The slots must be known.
 wire::SubmitQueriesRequest MakeQueries(const round::Round& round,
                                        std::span<const OnionRange> ranges,
                                        std::span<const uint32_t> rows, ThreadPool* pool);
 
-// A request for the answers of the ranges' onions, which takes the seeds of party 1 alone.
+// A request for the answers of the ranges' onions, which takes the seeds of party 1 (the head of
+// half A) alone.
 wire::FetchAnswersRequest MakeFetch(const round::Round& round, std::span<const OnionRange> ranges);
 
-// Removes all parties' masks from what was fetched for the ranges, tagged_bytes each, and writes
-// the answers, answer_bytes each. An answer whose tag is wrong, as somebody has altered it on its
-// way, becomes zeros: so whether a client gets its row does not depend on which row that is. Do not
-// trust a row before its signature is verified. One thread.
-void Unmask(const round::Round& round, std::span<const OnionRange> ranges, BytesView tagged,
+// Removes all parties' masks from what was fetched for the ranges, fetched_bytes each, and writes
+// the answers, answer_bytes each. An answer whose tag is wrong, in either half if there are two, as
+// somebody has altered it on its way, becomes zeros: so whether a client gets its row does not
+// depend on which row that is. Do not trust a row before its signature is verified. One thread.
+void Unmask(const round::Round& round, std::span<const OnionRange> ranges, BytesView fetched,
             MutableBytes answers);
 
 }  // namespace shoal::client

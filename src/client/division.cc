@@ -1,12 +1,17 @@
 #include "src/client/division.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/check.h"
 #include "src/base/hash.h"
+#include "src/base/query_buckets.h"
 #include "src/base/random.h"
 #include "src/client/limits.h"
 #include "src/client/rows.h"
+#include "src/client/virtual_places.h"
 
 namespace shoal::client {
 namespace {
@@ -15,15 +20,42 @@ BytesView BytesOf(std::span<const uint32_t> rows) {
   return {reinterpret_cast<const uint8_t*>(rows.data()), rows.size_bytes()};
 }
 
+// Where queries are for buckets.
+std::optional<VirtualPlaces> PlacesOf(const Deployment& deployment) {
+  const std::optional<QueryBuckets> buckets = deployment.buckets();
+  if (!buckets) return std::nullopt;
+  return VirtualPlaces(*buckets, deployment.roster().most_in_bucket());
+}
+
+// Adds padding to rows, until there are `queries`, in random order.
+std::vector<uint32_t> Pad(const Deployment& deployment, std::span<const uint32_t> rows,
+                          uint32_t queries, RandomSource& random) {
+  if (const std::optional<VirtualPlaces> places = PlacesOf(deployment)) {
+    return places->Draw(rows, queries, random).rows;
+  }
+  return PadRows(rows, queries, deployment.manifest().rows(), random);
+}
+
 }  // namespace
 
-uint32_t Padded(const Deployment& deployment, const ChainOptions& options, size_t rows) {
-  return PaddedCount(rows, options.pad_to, deployment.manifest().rows());
+Asked AskedOf(const Deployment& deployment, std::span<const uint32_t> wanted) {
+  const std::optional<VirtualPlaces> places = PlacesOf(deployment);
+  if (!places) return {.rows = {wanted.begin(), wanted.end()}, .unasked = {}};
+  VirtualPlaces::Taken taken = places->Take(wanted);
+  std::ranges::sort(taken.rows);
+  std::ranges::sort(taken.unknown);
+  return {.rows = std::move(taken.rows), .unasked = std::move(taken.unknown)};
+}
+
+uint32_t Padded(const Deployment& deployment, const ChainOptions& options, const Wanted& wanted) {
+  const std::optional<VirtualPlaces> places = PlacesOf(deployment);
+  return places ? places->Queries(wanted.distinct_keys, options.pad_to)
+                : PaddedCount(wanted.rows.size(), options.pad_to, deployment.manifest().rows());
 }
 
 absl::StatusOr<Division> Divide(const Deployment& deployment, const ChainOptions& options,
-                                size_t distinct_rows) {
-  const uint32_t queries = Padded(deployment, options, distinct_rows);
+                                const Wanted& wanted) {
+  const uint32_t queries = Padded(deployment, options, wanted);
   const uint32_t phi = deployment.roster().noise().phi;
   const bool all_in_one = queries <= phi || options.beyond_phi == BeyondPhi::kAcceptMore ||
                           (phi == 1 && options.beyond_phi == BeyondPhi::kRefuse);
@@ -74,7 +106,21 @@ absl::StatusOr<std::vector<uint32_t>> Spread(const ChainCall& call, const Divisi
     }
   }
   SeededRandom draws(spread.seed.view(), "shoal client spread v1");
-  return PadRows(rows, division.queries, call.deployment.manifest().rows(), draws);
+  return Pad(call.deployment, rows, division.queries, draws);
+}
+
+std::vector<uint32_t> QueriesOf(const Deployment& deployment, const Portion& part,
+                                RandomSource& random) {
+  if (part.parts == 1 || !deployment.buckets()) {
+    return Pad(deployment, part.rows, part.queries, random);
+  }
+  // Spread has added the padding, for all rounds at once. The order is the round's own.
+  SHOAL_CHECK(part.rows.size() == part.queries);
+  std::vector<uint32_t> rows(part.rows.begin(), part.rows.end());
+  const Seed seed = random.NewSeed();
+  SeededRandom draws(seed.view(), "shoal client order v1");
+  for (size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[draws.Below(i)]);
+  return rows;
 }
 
 std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows,

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/onion/onion.h"
 #include "src/round/query_bytes.h"
 
 namespace shoal::client {
@@ -19,17 +18,20 @@ constexpr uint32_t kPollMs = 250;
 }  // namespace
 
 uint32_t OnionsPerPiece(const round::Round& round, size_t piece_bytes) {
-  const size_t parties = round.parties(), each = onion::OnionBytes(parties - 1);
-  const size_t fit = piece_bytes < onion::kSealBytes ? 0 : (piece_bytes - onion::kSealBytes) / each;
-  return static_cast<uint32_t>(std::clamp<size_t>(fit, 1, onion::MaxSubmissionOnions(parties)));
+  const size_t around = round.SubmissionBytes(0), each = round.SubmissionBytes(1) - around;
+  const size_t fit = piece_bytes < around ? 0 : (piece_bytes - around) / each;
+  return static_cast<uint32_t>(std::clamp<size_t>(fit, 1, round.MaxSubmissionSlots()));
 }
 
-size_t QueriesPerPiece(size_t piece_bytes) {
-  return std::max<size_t>(1, piece_bytes / round::kSlotQueryBytes);
+size_t QueriesPerPiece(const round::Round& round, size_t piece_bytes) {
+  const size_t each = round.buckets()
+                          ? round::TwoTiersSlotQueryBytes(round.buckets()->selection_bytes())
+                          : round::kSlotQueryBytes;
+  return std::max<size_t>(1, piece_bytes / each);
 }
 
 size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes) {
-  return std::max<size_t>(1, piece_bytes / round.tagged_bytes());
+  return std::max<size_t>(1, piece_bytes / round.fetched_bytes());
 }
 
 template <typename Response, typename Request>
@@ -97,8 +99,7 @@ absl::StatusOr<std::vector<uint32_t>> Exchange::SubmitOnions(const round::Round&
   std::vector<uint32_t> first_slots;
   for (int i = 0; i < response.first_slots_size(); ++i) {
     const uint32_t first = response.first_slots(i);
-    const auto count = static_cast<uint32_t>(
-        onion::SubmissionOnions(round.parties(), request.submissions(i).size()));
+    const auto count = static_cast<uint32_t>(round.SubmissionSlots(request.submissions(i).size()));
     if (uint64_t{first} + count > round.header().max_slots()) {
       return absl::DataLossError("the frontend gave a slot that does not exist");
     }
@@ -113,17 +114,17 @@ absl::Status Exchange::SubmitQueries(const wire::SubmitQueriesRequest& request) 
 }
 
 absl::Status Exchange::FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
-                                    MutableBytes tagged) {
+                                    MutableBytes fetched) {
   const wire::FetchAnswersRequest request = MakeFetch(round, ranges);
-  SHOAL_CHECK(tagged.size() == request.slots().size() / 4 * round.tagged_bytes());
+  SHOAL_CHECK(fetched.size() == request.slots().size() / 4 * round.fetched_bytes());
   SHOAL_ASSIGN_OR_RETURN(const wire::FetchAnswersResponse response,
                          Call(&Transport::FetchAnswers, request));
-  if (response.answers().size() != tagged.size()) {
+  if (response.answers().size() != fetched.size()) {
     return absl::DataLossError(absl::StrCat("the frontend sent ", response.answers().size(),
-                                            " bytes for ", tagged.size() / round.tagged_bytes(),
-                                            " answers of ", round.tagged_bytes()));
+                                            " bytes for ", fetched.size() / round.fetched_bytes(),
+                                            " answers of ", round.fetched_bytes()));
   }
-  std::copy(response.answers().begin(), response.answers().end(), tagged.begin());
+  std::copy(response.answers().begin(), response.answers().end(), fetched.begin());
   return absl::OkStatus();
 }
 

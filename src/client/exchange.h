@@ -27,7 +27,7 @@ namespace shoal::client {
 // How many items fit a request with `piece_bytes` of arrays, or its response; at least one. For
 // onions: of one submission.
 uint32_t OnionsPerPiece(const round::Round& round, size_t piece_bytes);
-size_t QueriesPerPiece(size_t piece_bytes);
+size_t QueriesPerPiece(const round::Round& round, size_t piece_bytes);
 size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes);
 
 // Thread-compatible. UNAVAILABLE: the frontend could not be reached. DATA_LOSS: its response makes
@@ -62,10 +62,10 @@ class Exchange {
 
   absl::Status SubmitQueries(const wire::SubmitQueriesRequest& request);
 
-  // Fetches the answers of the ranges' onions, tagged_bytes each, still masked (Unmask in
+  // Fetches the answers of the ranges' onions, fetched_bytes each, still masked (Unmask in
   // device.h).
   absl::Status FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
-                            MutableBytes tagged);
+                            MutableBytes fetched);
 
   // The latest refresh of a round's term. NOT_FOUND if it has none (any more).
   absl::StatusOr<wire::GetRefreshResponse> GetRefresh(const Digest& round_id);

@@ -30,6 +30,13 @@ absl::Status CheckSameTerms(const Deployment& now, const Deployment& next) {
         NoiseText(next_roster.noise()), ") than epoch ", roster.epoch(), " (",
         NoiseText(roster.noise()), "), under which this began: run it again to ask under that"));
   }
+  if (roster.most_in_bucket() != next_roster.most_in_bucket()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "epoch ", next_roster.epoch(), " of the roster is served now, with most_in_bucket ",
+        next_roster.most_in_bucket(), " where epoch ", roster.epoch(),
+        ", under which this began, has ", roster.most_in_bucket(),
+        ": the same noise protects another list then; run it again to ask under that"));
+  }
   if (now.party() != next.party()) {
     return absl::FailedPreconditionError(
         absl::StrCat("epoch ", next_roster.epoch(), " of the roster is served now, where party ",
@@ -59,6 +66,7 @@ absl::StatusOr<std::unique_ptr<const Deployment>> LiveDeployment::Fetch(uint64_t
   SHOAL_ASSIGN_OR_RETURN(Deployment deployment,
                          Deployment::Open(*transport_, *pins_, *store_, environment_,
                                           placement_cache_, address_, wait_until_s));
+  SHOAL_RETURN_IF_ERROR(deployment.CheckOneTier());
   return std::make_unique<const Deployment>(std::move(deployment));
 }
 

@@ -464,6 +464,22 @@ TEST_F(LiveDeploymentTest, AFetchThatTheNextEpochOvertakesBeginsAgain) {
   EXPECT_EQ(asked, 3);
 }
 
+// Programs refuse two tiers as long as no party serves them: none of their rounds is entered.
+TEST(TwoTiersTest, AClientRefusesThem) {
+  FakeFrontend frontend({.parties = 2, .records = 100, .most_in_bucket = 1, .query_buckets = 2});
+  MemoryStateStore store;
+  const Environment environment = {.clock = &frontend.clock(),
+                                   .random = &frontend.random(),
+                                   .pool = &frontend.pool(),
+                                   .sleep = [](uint32_t) {}};
+  EXPECT_THAT(
+      LiveDeployment::Open(&frontend, &frontend.pins(), &store, environment, "", "").status(),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               "two tiers (most_in_bucket 1 in the roster, query_buckets 2 in the table) are not "
+               "served by this version"));
+  EXPECT_TRUE(frontend.sent.empty());
+}
+
 // No error that a server sends is taken for the mark of a new epoch.
 TEST_F(LiveDeploymentTest, OnlyThisClientSaysThatThereIsANewEpoch) {
   EXPECT_TRUE(IsNewEpoch(NewEpochError("table", 2)));

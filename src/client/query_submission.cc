@@ -10,7 +10,6 @@
 #include "src/client/device.h"
 #include "src/client/exchange.h"
 #include "src/client/limits.h"
-#include "src/client/rows.h"
 #include "src/parallel/mutex.h"
 
 namespace shoal::client {
@@ -58,8 +57,7 @@ absl::Status ChargeQueries(const ChainCall& call, HeldRound& held, const Portion
     return absl::FailedPreconditionError(
         absl::StrCat(RoundName(held), " has no term, and a watched list asks in one that has"));
   }
-  held.rows =
-      PadRows(part.rows, count, call.deployment.manifest().rows(), *call.environment.random);
+  held.rows = QueriesOf(call.deployment, part, *call.environment.random);
   held.wanted = WantedDigest(held, part, wants_term);
   attempts.CountSubmission(held);
   // Saves the rows, the charge and the attempt first. From here on these slots carry these rows
@@ -96,7 +94,8 @@ RoundStatus Send(const ChainCall& call, HeldRound& held, const round::Round& rou
       const MutexLock lock(queries.mutex);
       queries.done = 0;
     }
-    return call.links.ForPieces(held, total, QueriesPerPiece(call.options.piece_bytes), send);
+    return call.links.ForPieces(held, total, QueriesPerPiece(round, call.options.piece_bytes),
+                                send);
   });
   if (sent.ok() || sent.left_round()) return sent;
   if (absl::IsFailedPrecondition(sent.reason())) {

@@ -25,6 +25,14 @@ std::vector<uint32_t> PlacesOf(size_t parties, size_t count, size_t party) {
 }  // namespace
 
 absl::Status CheckTermsExist(const Deployment& deployment) {
+  if (const uint32_t most = deployment.roster().most_in_bucket(); most != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no round of this deployment has a term: it is of two tiers (most_in_bucket ", most,
+        " in the roster, query_buckets ", deployment.manifest().content().query_buckets(),
+        " in the table), whose rounds have none yet. Waiting does not help; make lookups with "
+        "shoal "
+        "query"));
+  }
   if (deployment.roster().max_refreshes() > 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "no round of this deployment has a term: its roster, which all parties have signed, has no "

@@ -1,6 +1,7 @@
 #include "src/client/retrieval.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -22,6 +23,15 @@ constexpr size_t kBlockBytes = 4 << 20;
 constexpr size_t kVerifyBytes = 1 << 20;
 // Keys that one task looks up.
 constexpr size_t kKeyGrain = 64;
+
+// Tells keys apart: no two that anybody can find have one.
+using KeyPrint = std::array<uint8_t, 16>;
+KeyPrint PrintOf(BytesView key) {
+  const Digest digest = Transcript("shoal client key v1").Blob(key).Finish();
+  KeyPrint print;
+  std::copy_n(digest.begin(), print.size(), print.begin());
+  return print;
+}
 
 class SpanKeys final : public Keys {
  public:
@@ -166,9 +176,12 @@ absl::StatusOr<Wanted> CollectRows(const table::RowMap& map, Keys& keys) {
   Wanted wanted;
   RowSet rows;
   Transcript lookup("shoal client lookup v1");
+  const bool counts_distinct = map.manifest().query_buckets() != 0;
+  std::vector<KeyPrint> prints;
   SHOAL_RETURN_IF_ERROR(keys.ForEach([&](BytesView key) -> absl::Status {
     ++wanted.keys;
     lookup.Blob(key);
+    if (counts_distinct) prints.push_back(PrintOf(key));
     const auto row = map.RowOf(key);
     // The manifest proves the key absent. It needs no row, and nobody may see that.
     if (absl::IsOutOfRange(row.status())) return absl::OkStatus();
@@ -177,6 +190,11 @@ absl::StatusOr<Wanted> CollectRows(const table::RowMap& map, Keys& keys) {
     return absl::OkStatus();
   }));
   wanted.rows = rows.Take();
+  if (counts_distinct) {
+    std::ranges::sort(prints);
+    wanted.distinct_keys =
+        static_cast<uint64_t>(std::unique(prints.begin(), prints.end()) - prints.begin());
+  }
   wanted.lookup = lookup.Finish();
   return wanted;
 }
@@ -201,11 +219,16 @@ CheckedAnswers::CheckedAnswers(const Deployment& deployment, const RowAnswers& a
   std::sort(order_.begin(), order_.end(),
             [&](uint32_t a, uint32_t b) { return std::pair(rows[a], a) < std::pair(rows[b], b); });
   auto next = wanted.begin();
+  const auto skip_unasked = [&] {
+    while (next != wanted.end() && std::ranges::binary_search(answers.unasked(), *next)) ++next;
+  };
+  skip_unasked();
   for (const uint32_t place : order_) {
     if (next == wanted.end()) break;
     if (rows[place] != *next) continue;
     states_[place] = kFailed;
     ++next;
+    skip_unasked();
   }
   SHOAL_CHECK(next == wanted.end());
 }
@@ -217,6 +240,15 @@ absl::StatusOr<Lookup> CheckedAnswers::Find(BytesView key) const {
   const auto row = map.RowOf(key);
   if (absl::IsOutOfRange(row.status())) {
     result.outcome = Lookup::Outcome::kAbsent;
+    return result;
+  }
+  if (row.ok() && std::ranges::binary_search(answers_.unasked(), *row)) {
+    result.outcome = Lookup::Outcome::kUnknown;
+    result.error = absl::UnavailableError(
+        absl::StrCat("row ", *row,
+                     ": was not asked for, as more keys of this lookup than most_in_bucket of the "
+                     "roster, which is ",
+                     deployment_.roster().most_in_bucket(), ", are in its bucket"));
     return result;
   }
   const auto at =

@@ -39,12 +39,16 @@ struct Lookup {
     kFound,
     kAbsent,   // proved by a signed row, or by the signed manifest
     kUnknown,  // the signed row has no room for all of its keys, and this may be one of those: not
-               // known until the table has another placement, at the next term
+               // known until the table has another placement, at the next term. Or the row was not
+               // asked for, as `error` says
     kFailed,   // no verified answer; `error` says why
   };
   Outcome outcome = Outcome::kFailed;
   Bytes value;
   absl::Status error;
+
+  // Whether the key is unknown as its row was not asked for: no party has said or signed anything.
+  bool is_unasked() const { return outcome == Outcome::kUnknown && !error.ok(); }
 };
 
 // Keys to look up, in order. They are read twice, so that they need not be in memory.
@@ -85,7 +89,8 @@ absl::StatusOr<std::vector<Lookup>> LookUp(const Deployment& deployment, RowSour
 
 // The steps of LookUp, for callers that look up for many devices at a time.
 
-// The rows that hold these keys. A key that the manifest proves absent has none.
+// The rows that hold these keys. A key that the manifest proves absent has none. Takes 16 bytes of
+// memory for each key where the table's queries are for buckets.
 absl::StatusOr<Wanted> CollectRows(const table::RowMap& map, Keys& keys);
 
 // FAILED_PRECONDITION if the table's manifest has expired. To be called after answers are fetched
@@ -96,8 +101,9 @@ absl::Status CheckNotExpired(const Deployment& deployment, const Clock& clock);
 // thread-safe.
 class CheckedAnswers {
  public:
-  // No answer is verified yet. All three must outlive this; `wanted` is rising, and answers.rows()
-  // has every row of it. If a row was asked more than once, its first answer counts.
+  // No answer is verified yet. All three must outlive this; `wanted` is rising, and each row of it
+  // is in answers.rows() or answers.unasked(). If a row was asked more than once, its first answer
+  // counts.
   CheckedAnswers(const Deployment& deployment, const RowAnswers& answers,
                  std::span<const uint32_t> wanted);
 

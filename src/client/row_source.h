@@ -36,6 +36,9 @@ struct Wanted {
   // The number of keys in the lookup, repeated and impossible ones included. The engines derive
   // their number of queries from it; the chain uses the number of rows.
   uint64_t keys = 0;
+  // The number of different keys, impossible ones included. The chain derives its number of queries
+  // from it where these are for buckets of rows; else it is not counted, and 0.
+  uint64_t distinct_keys = 0;
   // A digest of the keys, as the user gave them: it names the lookup over all epochs of the table
   // and all runs of the program.
   Digest lookup = {};
@@ -49,6 +52,11 @@ class RowAnswers {
   // The row of every answer, in the order of Read: the wanted rows, and padding that hides their
   // number. Valid until Erase.
   virtual std::span<const uint32_t> rows() const = 0;
+
+  // Rows that were wanted and not asked, rising: nothing is known of their keys. Only the chain has
+  // some, where more of a lookup's rows are in one bucket than it may ask for (virtual_places.h).
+  // Valid until Erase.
+  virtual std::span<const uint32_t> unasked() const { return {}; }
 
   // Copies the answers to rows()[first], rows()[first + 1], .. into `out`, whose size is a multiple
   // of answer_bytes (row bytes and a signature). Answers are unmasked or decrypted, but NOT
@@ -75,10 +83,10 @@ class RowSource {
   // after an error, it goes on where it stopped.
   virtual absl::Status Prepare() = 0;
 
-  // Returns one answer for every wanted row. To be called after Prepare has returned OK. An error
-  // means that no answers were obtained (ABORTED, DEADLINE_EXCEEDED, UNAVAILABLE,
-  // RESOURCE_EXHAUSTED, FAILED_PRECONDITION when the table's epoch changed). The answers must not
-  // outlive the source.
+  // Returns one answer for every wanted row but those of RowAnswers::unasked. To be called after
+  // Prepare has returned OK. An error means that no answers were obtained (ABORTED,
+  // DEADLINE_EXCEEDED, UNAVAILABLE, RESOURCE_EXHAUSTED, FAILED_PRECONDITION when the table's epoch
+  // changed). The answers must not outlive the source.
   virtual absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) = 0;
 
   // Ends all connections, so that nobody sees how long the client looks at the answers, which

@@ -96,6 +96,24 @@ bool ParseBatch(BytesView input) {
   return true;
 }
 
+// The same with records, of whose bytes the third byte is the number.
+bool ParseRecordBatch(BytesView input) {
+  Cursor cursor(input);
+  const uint32_t positions = cursor.U16();
+  const size_t record_bytes = 1 + size_t{cursor.U8()};
+  const auto batch = wire::DecodeRecordBatch(cursor.rest(), positions, record_bytes);
+  if (!batch.ok()) return false;
+  const size_t count = batch->positions.size();
+  SHOAL_CHECK(batch->records.size() == count * record_bytes);
+  wire::RecordBatchWriter writer(static_cast<uint32_t>(count), positions, record_bytes);
+  for (size_t i = 0; i < count; ++i) {
+    writer.Put(i, batch->positions[i],
+               BytesView(batch->records).subspan(i * record_bytes, record_bytes));
+  }
+  SHOAL_CHECK(std::ranges::equal(std::move(writer).Take(), cursor.rest()));
+  return true;
+}
+
 // What machines of a party say to each other. The input is the message without its padding.
 bool ParseControl(BytesView input) {
   if (input.size() > wire::kMostControlMessageBytes) return false;
@@ -145,6 +163,15 @@ Bytes BatchInput(uint16_t positions, const wire::QueryBatch& batch) {
   return input;
 }
 
+Bytes RecordBatchInput(uint16_t positions, uint8_t record_bytes, std::vector<uint32_t> used) {
+  Bytes input = {static_cast<uint8_t>(positions), static_cast<uint8_t>(positions >> 8),
+                 static_cast<uint8_t>(record_bytes - 1)};
+  wire::RecordBatchWriter writer(static_cast<uint32_t>(used.size()), positions, record_bytes);
+  for (size_t i = 0; i < used.size(); ++i) writer.Put(i, used[i], Bytes(record_bytes, 0xa5));
+  Append(input, std::move(writer).Take());
+  return input;
+}
+
 }  // namespace
 
 void AddWireTargets(std::vector<Target>& targets) {
@@ -178,6 +205,11 @@ void AddWireTargets(std::vector<Target>& targets) {
                  BatchInput(2000, {.positions = {7, 300, 1999}, .tallies = {5, 6, 2147483646}}),
                  BatchInput(40, {})},
        .parse = ParseBatch});
+  targets.push_back(
+      {.name = "record_batch",
+       .seeds = {RecordBatchInput(12, 20, {0, 3, 4, 5, 11}),
+                 RecordBatchInput(2000, 36, {7, 300, 1999}), RecordBatchInput(40, 1, {})},
+       .parse = ParseRecordBatch});
 }
 
 }  // namespace shoal::fuzz

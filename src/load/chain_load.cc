@@ -31,7 +31,7 @@ class ChainCrowd {
         control_(MakeExchange(work.control)) {}
 
   absl::StatusOr<std::unique_ptr<CrowdTerm>> Run() {
-    const size_t fetched_bytes = round::FetchedBytes(work_.deployment.manifest().answer_bytes());
+    const size_t fetched_bytes = work_.deployment.fetched_bytes();
     SHOAL_RETURN_IF_ERROR(devices_.Check(fetched_bytes));
     SHOAL_RETURN_IF_ERROR(devices_.Draw(work_.environment, work_.recorder));
     submitted_s_.resize(devices_.count());
@@ -51,7 +51,7 @@ class ChainCrowd {
     SHOAL_RETURN_IF_ERROR(Wait("wait online", wire::ANSWERED, round_->header().expires_s()));
     FetchAndCheck();
     AskForReport();
-    report_.costs.bytes.query_bytes = round::QueryBytes(round_->parties());
+    report_.costs.bytes.query_bytes = work_.deployment.query_bytes();
     report_.costs.bytes.answer_bytes = fetched_bytes;
     for (const wire::StageReport& stage : report_.round_report.stages()) {
       (stage.stage() == "noise" ? report_.costs.setup_seconds : report_.costs.answer_seconds) +=
@@ -192,7 +192,7 @@ class ChainCrowd {
         for (uint32_t device = unit.first; device < unit.end; ++device) {
           if (devices_.IsLost(device)) continue;
           for (client::OnionSubmission& submission : SubmissionsOf(device)) {
-            const size_t more = onion::SubmissionBytes(round_->parties(), submission.count);
+            const size_t more = round_->SubmissionBytes(submission.count);
             if (!request.empty() && bytes + more > work_.options.piece_bytes) {
               SHOAL_RETURN_IF_ERROR(Send(exchange, request));
               request.clear();
@@ -261,7 +261,7 @@ class ChainCrowd {
   }
 
   void Submit() {
-    const size_t per_piece = client::QueriesPerPiece(work_.options.piece_bytes);
+    const size_t per_piece = client::QueriesPerPiece(*round_, work_.options.piece_bytes);
     work_.ForUnits("submit", kUnitPieces * per_piece, [&](const auto& machine, Unit unit) {
       return Work::OverConnection(machine, [&](client::Transport& transport) -> absl::Status {
         client::Exchange exchange = MakeExchange(transport);
@@ -282,19 +282,19 @@ class ChainCrowd {
 
   // As every client, fetches all answers, ends the connection, and only then looks at the answers.
   void FetchAndCheck() {
-    const size_t tagged_bytes = round_->tagged_bytes();
+    const size_t fetched_bytes = round_->fetched_bytes();
     const size_t per_piece = client::AnswersPerPiece(*round_, work_.options.piece_bytes);
     work_.ForUnits(
         "fetch", kUnitPieces * per_piece, [&](const auto& machine, Unit unit) -> absl::Status {
           const std::vector<Piece> pieces = devices_.Cut(unit, per_piece);
           size_t count = 0;
           for (const Piece& piece : pieces) count += piece.count;
-          Bytes tagged(count * tagged_bytes);
+          Bytes fetched(count * fetched_bytes);
           const auto fetch = [&](client::Transport& transport) -> absl::Status {
             client::Exchange exchange = MakeExchange(transport);
-            MutableBytes rest = tagged;
+            MutableBytes rest = fetched;
             for (const Piece& piece : pieces) {
-              const MutableBytes part = rest.first(piece.count * tagged_bytes);
+              const MutableBytes part = rest.first(piece.count * fetched_bytes);
               SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(*round_, OnionsOf(piece), part));
               rest = rest.subspan(part.size());
               const double fetched_s = since_start_.Seconds();
@@ -305,21 +305,21 @@ class ChainCrowd {
             return absl::OkStatus();
           };
           SHOAL_RETURN_IF_ERROR(Work::OverConnection(machine, fetch));
-          Check(unit, pieces, tagged);
+          Check(unit, pieces, fetched);
           return absl::OkStatus();
         });
   }
 
-  void Check(Unit unit, std::span<const Piece> pieces, BytesView tagged) {
+  void Check(Unit unit, std::span<const Piece> pieces, BytesView fetched) {
     const Stopwatch cpu(Stopwatch::kThread);
-    const size_t answer_bytes = round_->answer_bytes(), tagged_bytes = round_->tagged_bytes();
-    Bytes unmasked(tagged.size() / tagged_bytes * answer_bytes);
+    const size_t answer_bytes = round_->answer_bytes(), fetched_bytes = round_->fetched_bytes();
+    Bytes unmasked(fetched.size() / fetched_bytes * answer_bytes);
     MutableBytes rest = unmasked;
     for (const Piece& piece : pieces) {
-      client::Unmask(*round_, OnionsOf(piece), tagged.first(piece.count * tagged_bytes),
+      client::Unmask(*round_, OnionsOf(piece), fetched.first(piece.count * fetched_bytes),
                      rest.first(piece.count * answer_bytes));
       if (term_ != nullptr) Enrol(piece);
-      tagged = tagged.subspan(piece.count * tagged_bytes);
+      fetched = fetched.subspan(piece.count * fetched_bytes);
       rest = rest.subspan(piece.count * answer_bytes);
     }
     BytesView answers = unmasked;

@@ -140,6 +140,7 @@ absl::StatusOr<CrowdReport> RunLoad(const CrowdOptions& options, const roster::P
   SHOAL_ASSIGN_OR_RETURN(
       const client::Deployment deployment,
       client::Deployment::Open(*control, pins, store, environment, options.placement_cache));
+  SHOAL_RETURN_IF_ERROR(deployment.CheckOneTier());
   if (expected != nullptr &&
       table::ManifestDigest(expected->manifest()) != deployment.manifest().digest()) {
     return absl::FailedPreconditionError("the table to compare with is not the deployment's");
@@ -155,8 +156,7 @@ absl::StatusOr<CrowdReport> RunLoad(const CrowdOptions& options, const roster::P
   report.devices = devices.count();
   report.queries = devices.queries();
   report.table_rows = deployment.manifest().rows();
-  report.answer_bytes =
-      static_cast<uint32_t>(round::FetchedBytes(deployment.manifest().answer_bytes()));
+  report.answer_bytes = static_cast<uint32_t>(deployment.fetched_bytes());
   report.compared = expected != nullptr;
 
   if (options.engine != nullptr && options.engine->roles().size() == 2) {

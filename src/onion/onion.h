@@ -41,6 +41,16 @@ constexpr size_t SubmissionOnions(size_t parties, size_t bytes) {
   return (bytes - kSealBytes) % onion == 0 ? (bytes - kSealBytes) / onion : 0;
 }
 
+// A submission of a round of two tiers: a piece for each half, one after the other. Each has the
+// form of a submission to a chain of two parties.
+constexpr size_t TwoPiecesBytes(size_t count) { return 2 * SubmissionBytes(2, count); }
+constexpr size_t kMaxTwoPiecesOnions =
+    (kMaxSubmissionBytes - TwoPiecesBytes(0)) / (TwoPiecesBytes(1) - TwoPiecesBytes(0));
+// The number of slots of a submission of so many bytes; 0 if none of two pieces has that length.
+constexpr size_t TwoPiecesOnions(size_t bytes) {
+  return bytes > kMaxSubmissionBytes || bytes % 2 != 0 ? 0 : SubmissionOnions(2, bytes / 2);
+}
+
 // Builds n onions for `recipients`: parties `first_party` (at least 2), first_party + 1, .. to the
 // last.
 //

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/onion/onion.h"
 #include "src/sharing/sharing.h"
 #include "src/signature/bls.h"
 #include "src/wire/canonical.h"
@@ -27,31 +28,15 @@ onion::PublicKey KeyFrom(const std::string& bytes) {
 }
 
 // A round is for rows, or of two tiers: roster, table and header say so, and agree.
-absl::Status CheckTiers(const wire::RoundHeader& header, const roster::Roster& roster,
-                        const TableFacts& table) {
-  const auto disagree = [](auto... what) {
-    return absl::FailedPreconditionError(absl::StrCat("round header: ", what...));
-  };
+absl::Status CheckTiersOfRound(const wire::RoundHeader& header, const roster::Roster& roster,
+                               const TableFacts& table) {
   if (header.query_buckets() != table.query_buckets) {
-    return disagree("its query_buckets are ", header.query_buckets(), ", and the table's ",
-                    table.query_buckets);
+    return absl::FailedPreconditionError(absl::StrCat("round header: its query_buckets are ",
+                                                      header.query_buckets(), ", and the table's ",
+                                                      table.query_buckets));
   }
-  const uint64_t most = roster.most_in_bucket();
-  if ((header.query_buckets() == 0) != (most == 0)) {
-    return disagree("its query_buckets are ", header.query_buckets(), ", and most_in_bucket is ",
-                    most, " in the roster of ", roster.size(),
-                    " parties: both are for two tiers, or neither");
-  }
-  if (most == 0) return absl::OkStatus();
-  const uint64_t places = most * header.query_buckets();
-  if (roster.noise().phi > places) {
-    return disagree("the noise is for ", roster.noise().phi, " queries of a client, and ",
-                    header.query_buckets(), " buckets with ", most, " queries each take ", places);
-  }
-  if (places > kMaxVirtualPlaces) {
-    return disagree(header.query_buckets(), " buckets with up to ", most, " queries each have ",
-                    places, " places, and ", kMaxVirtualPlaces, " is the most");
-  }
+  SHOAL_RETURN_IF_ERROR(CheckTiers("round header", header.query_buckets(), table.rows, roster));
+  if (header.query_buckets() == 0) return absl::OkStatus();
   if (header.max_refreshes() != 0 || header.term_expires_s() != 0) {
     return BadHeader(absl::StrCat("a term of ", header.max_refreshes(),
                                   " refreshes, where a round of two tiers has none"));
@@ -75,14 +60,70 @@ absl::Status CheckTerm(const wire::RoundHeader& header, const roster::Roster& ro
   return absl::OkStatus();
 }
 
+// Where the next party's onion keys belong among those of a draft.
+int NewKeysAt(const wire::RoundHeader& draft) {
+  return draft.query_buckets() == 0 ? draft.onion_keys_size() : draft.onion_keys_size() / 2;
+}
+
 }  // namespace
+
+absl::Status CheckTiers(absl::string_view of, uint32_t query_buckets, uint64_t rows,
+                        const roster::Roster& roster) {
+  const auto disagree = [&](auto... what) {
+    return absl::FailedPreconditionError(absl::StrCat(std::string(of), ": ", what...));
+  };
+  const uint64_t most = roster.most_in_bucket();
+  if ((query_buckets == 0) != (most == 0)) {
+    return disagree("its query_buckets are ", query_buckets, ", and most_in_bucket is ", most,
+                    " in the roster of ", roster.size(),
+                    " parties: both are for two tiers, or neither");
+  }
+  if (most == 0) return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(Annotate(QueryBuckets::Check(rows, query_buckets), of));
+  const uint64_t places = most * query_buckets;
+  if (roster.noise().phi > places) {
+    return disagree("the noise is for ", roster.noise().phi, " queries of a client, and ",
+                    query_buckets, " buckets with ", most, " queries each take ", places);
+  }
+  if (places > kMaxVirtualPlaces) {
+    return disagree(query_buckets, " buckets with up to ", most, " queries each have ", places,
+                    " places, and ", kMaxVirtualPlaces, " is the most");
+  }
+  return absl::OkStatus();
+}
 
 uint32_t OnionKeysOf(const wire::RoundHeader& header, const roster::Roster& roster) {
   return header.query_buckets() == 0 ? roster.size() : kTwoTiersKeys;
 }
 
+uint32_t OnionKeysBefore(const wire::RoundHeader& draft, uint32_t party) {
+  return (party - 1) * (draft.query_buckets() == 0 ? 1 : 2);
+}
+
+void AddOnionKeys(std::span<const std::string> keys, wire::RoundHeader& draft) {
+  const std::vector<std::string> had(draft.onion_keys().begin(), draft.onion_keys().end());
+  const auto at = had.begin() + NewKeysAt(draft);
+  draft.mutable_onion_keys()->Assign(had.begin(), at);
+  for (const std::string& key : keys) draft.add_onion_keys(key);
+  for (auto later = at; later != had.end(); ++later) draft.add_onion_keys(*later);
+}
+
+bool Completes(const wire::RoundHeader& draft, const wire::RoundHeader& header) {
+  const int added = header.onion_keys_size() - draft.onion_keys_size();
+  if (added < 0) return false;
+  wire::RoundHeader completed = draft;
+  const auto first = header.onion_keys().begin() + NewKeysAt(draft);
+  AddOnionKeys(std::vector<std::string>(first, first + added), completed);
+  return RoundId(completed) == RoundId(header);
+}
+
 size_t TaggedAnswerBytes(const wire::RoundHeader& header) {
   return sharing::TaggedBytes(header.answer_bytes());
+}
+
+size_t FetchedAnswerBytes(const wire::RoundHeader& header) {
+  return header.query_buckets() == 0 ? TaggedAnswerBytes(header)
+                                     : sharing::HalvesAnswerBytes(header.answer_bytes());
 }
 
 Digest RoundId(const wire::RoundHeader& header) {
@@ -119,7 +160,7 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
   if (AsText(roster.digest()) != header.roster_digest()) return BadHeader("names another roster");
   if (AsText(table.manifest_digest) != header.manifest_digest())
     return BadHeader("names another table");
-  SHOAL_RETURN_IF_ERROR(CheckTiers(header, roster, table));
+  SHOAL_RETURN_IF_ERROR(CheckTiersOfRound(header, roster, table));
   if (static_cast<uint32_t>(header.onion_keys_size()) != keys) {
     return BadHeader(absl::StrCat(header.onion_keys_size(), " onion keys instead of ", keys));
   }
@@ -192,7 +233,22 @@ absl::StatusOr<Round> Round::Verify(const wire::SignedHeader& signed_header,
     if (!recipient.ok()) return Annotate(recipient.status(), "round header");
     round.recipients_.push_back(*std::move(recipient));
   }
+  const wire::RoundHeader& header = round.header();
+  if (header.query_buckets() != 0)
+    round.buckets_.emplace(header.max_rows(), header.query_buckets());
   return round;
+}
+
+size_t Round::SubmissionBytes(size_t slots) const {
+  return buckets_ ? onion::TwoPiecesBytes(slots) : onion::SubmissionBytes(parties(), slots);
+}
+
+size_t Round::MaxSubmissionSlots() const {
+  return buckets_ ? onion::kMaxTwoPiecesOnions : onion::MaxSubmissionOnions(parties());
+}
+
+size_t Round::SubmissionSlots(size_t bytes) const {
+  return buckets_ ? onion::TwoPiecesOnions(bytes) : onion::SubmissionOnions(parties(), bytes);
 }
 
 }  // namespace shoal::round

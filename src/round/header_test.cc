@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -44,9 +45,10 @@ class TwoTiersHeaderTest : public ::testing::Test {
     }
     return header;
   }
-  absl::Status Verify(const wire::RoundHeader& header) {
-    return Round::Verify(testing::SignByAll(parties_, header), roster(), facts_, kNowS).status();
+  absl::StatusOr<Round> SignAndVerify(const wire::RoundHeader& header) {
+    return Round::Verify(testing::SignByAll(parties_, header), roster(), facts_, kNowS);
   }
+  absl::Status Verify(const wire::RoundHeader& header) { return SignAndVerify(header).status(); }
 
   TestRandom random_{1};
   Parties parties_;
@@ -56,8 +58,7 @@ class TwoTiersHeaderTest : public ::testing::Test {
 TEST_F(TwoTiersHeaderTest, AllThatAgreesIsTaken) {
   const wire::RoundHeader header = Header(roster());
   SHOAL_EXPECT_OK(CheckHeader(header, OnionKeysOf(header, roster()), roster(), facts_, kNowS));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Round round, Round::Verify(testing::SignByAll(parties_, header),
-                                                              roster(), facts_, kNowS));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Round round, SignAndVerify(header));
   EXPECT_EQ(round.parties(), 2u);
   EXPECT_EQ(round.recipients().size(), kTwoTiersKeys);
 }
@@ -126,6 +127,89 @@ TEST_F(TwoTiersHeaderTest, TheNoiseIsForNoMoreThanThereIsRoomFor) {
   header.set_max_rows(facts_.rows);
   header.set_query_buckets(facts_.query_buckets);
   EXPECT_THAT(Verify(header), StatusIs(kDisagree, "4294967300 places, and 4294967296 is the most"));
+}
+
+// Whoever has verified a header divides rows by its buckets, and allots a query a bit for each row
+// of one.
+TEST_F(TwoTiersHeaderTest, ABucketHasNoMoreRowsThanAQueryHasBitsFor) {
+  facts_.rows = 2048;
+  facts_.query_buckets = 2;
+  wire::RoundHeader header = Header(roster());
+  header.set_max_rows(2048);
+  header.set_query_buckets(2);
+  SHOAL_EXPECT_OK(Verify(header));
+  facts_.rows = 2049;
+  header.set_max_rows(2049);
+  EXPECT_THAT(Verify(header),
+              StatusIs(kInvalid, "round header: query_buckets: 2 buckets for 2049"));
+}
+
+TEST_F(TwoTiersHeaderTest, SubmissionsHaveAPieceForEachHalf) {
+  const wire::RoundHeader header = Header(roster());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Round round, SignAndVerify(header));
+  ASSERT_TRUE(round.buckets().has_value());
+  EXPECT_EQ(round.buckets()->count(), 10u);
+  EXPECT_EQ(round.buckets()->rows(), 100u);
+  EXPECT_EQ(round.recipients().size(), 4u);
+  EXPECT_EQ(round.parts_bytes(), 72u + 8);
+  EXPECT_EQ(round.tagged_bytes(), header.answer_bytes() + 16);
+  EXPECT_EQ(round.fetched_bytes(), 2 * (header.answer_bytes() + 16));
+  EXPECT_EQ(round.SubmissionBytes(1), 96u + 64);
+  EXPECT_EQ(round.MaxSubmissionSlots(), 16'382u);
+  for (const auto& [bytes, slots] :
+       std::vector<std::pair<size_t, size_t>>{{0, 0},
+                                              {80, 0},
+                                              {96, 0},
+                                              {112, 0},
+                                              {128, 0},
+                                              {159, 0},
+                                              {160, 1},
+                                              {161, 0},
+                                              {192, 0},
+                                              {224, 2},
+                                              {round.SubmissionBytes(16'382), 16'382},
+                                              {round.SubmissionBytes(16'383), 0}}) {
+    EXPECT_EQ(round.SubmissionSlots(bytes), slots) << bytes;
+  }
+}
+
+// The keys are in the order of the halves, whoever adds them, and each party knows its draft again.
+TEST_F(TwoTiersHeaderTest, EachPartyAddsItsKeysInTheMiddle) {
+  wire::RoundHeader whole = Header(roster());
+  const std::vector<std::string> keys(whole.onion_keys().begin(), whole.onion_keys().end());
+  wire::RoundHeader draft = whole;
+  draft.clear_onion_keys();
+  EXPECT_EQ(OnionKeysBefore(draft, 1), 0u);
+  AddOnionKeys(std::vector<std::string>{keys[0], keys[3]}, draft);
+  EXPECT_EQ(OnionKeysBefore(draft, 2), 2u);
+  SHOAL_EXPECT_OK(CheckHeader(draft, 2, roster(), facts_, kNowS));
+  const wire::RoundHeader of_party_1 = draft;
+  AddOnionKeys(std::vector<std::string>{keys[1], keys[2]}, draft);
+  EXPECT_EQ(RoundId(draft), RoundId(whole));
+  EXPECT_TRUE(Completes(of_party_1, whole));
+  EXPECT_TRUE(Completes(draft, whole));
+  const auto changed = [&](const std::function<void(wire::RoundHeader&)>& change) {
+    wire::RoundHeader header = whole;
+    change(header);
+    return !Completes(of_party_1, header);
+  };
+  for (const int own : {0, 3}) {
+    EXPECT_TRUE(changed([&](auto& h) { h.set_onion_keys(own, std::string(32, 'x')); })) << own;
+  }
+  EXPECT_TRUE(changed([](auto& h) { h.mutable_onion_keys()->SwapElements(2, 3); }));
+  EXPECT_TRUE(changed([](auto& h) { h.mutable_onion_keys()->DeleteSubrange(1, 3); }));
+  EXPECT_TRUE(changed([](auto& h) { h.set_query_buckets(11); }));
+
+  // In a round for rows they follow each other.
+  wire::RoundHeader rows = of_party_1;
+  rows.clear_query_buckets();
+  EXPECT_EQ(OnionKeysBefore(rows, 3), 2u);
+  const wire::RoundHeader before = rows;
+  AddOnionKeys(std::vector<std::string>{keys[1]}, rows);
+  EXPECT_EQ(rows.onion_keys(2), keys[1]);
+  EXPECT_TRUE(Completes(before, rows));
+  rows.mutable_onion_keys()->SwapElements(1, 2);
+  EXPECT_FALSE(Completes(before, rows));
 }
 
 // A roster of three parties, or of several machines, has no most_in_bucket, and so no such rounds.

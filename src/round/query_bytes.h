@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "src/onion/onion.h"
+#include "src/sharing/halves.h"
 #include "src/sharing/sharing.h"
 
 namespace shoal::round {
@@ -23,6 +24,18 @@ constexpr size_t QueryBytes(uint32_t parties) {
 
 // The answer: row and signature, `answer_bytes` long, and their tag.
 constexpr size_t FetchedBytes(uint32_t answer_bytes) { return sharing::TaggedBytes(answer_bytes); }
+
+// The same in rounds of two tiers: the onions of both halves, slot and both parts; the answers of
+// both halves.
+constexpr size_t TwoTiersSlotQueryBytes(size_t selection_bytes) {
+  return 4 + sharing::PartsBytes(selection_bytes);
+}
+constexpr size_t TwoTiersQueryBytes(size_t selection_bytes) {
+  return 2 * onion::OnionBytes(1) + TwoTiersSlotQueryBytes(selection_bytes);
+}
+constexpr size_t TwoTiersFetchedBytes(uint32_t answer_bytes) {
+  return sharing::HalvesAnswerBytes(answer_bytes);
+}
 
 }  // namespace shoal::round
 

@@ -213,14 +213,16 @@ size_t WidthFor(size_t buckets, size_t queries) {
   return best;
 }
 
+// A bucket of n queries has max(1, ceil(n / width)) <= 1 + floor(n / width) of them.
+size_t VisitsFor(size_t buckets, size_t queries, size_t width) { return buckets + queries / width; }
+
 // Part p has the visits from begin_of(p) to begin_of(p + 1), and fills them up with fillers[p].
 Schedule MakeSchedule(size_t buckets, std::span<const BucketQuery> queries,
                       std::span<const Query> fillers,
                       const std::function<size_t(size_t visits, size_t part)>& begin_of) {
   Schedule schedule;
   const size_t width = schedule.width = WidthFor(buckets, queries.size());
-  // A bucket of n queries has max(1, ceil(n / width)) <= 1 + floor(n / width) visits.
-  schedule.visits = buckets + queries.size() / width;
+  schedule.visits = VisitsFor(buckets, queries.size(), width);
   SecretVector<size_t> counts(buckets), next(buckets);
   for (const BucketQuery& query : queries) ++counts[query.bucket];
   // The first visit of each bucket names it, and those behind are of the same one.
@@ -306,8 +308,15 @@ absl::Status SelectFromTable(const Rows& table, size_t places, std::span<const Q
   return absl::OkStatus();
 }
 
+uint64_t ScheduleBytes(size_t buckets, size_t queries) {
+  const size_t width = WidthFor(buckets, queries);
+  // A visit has its bucket and its queries; a bucket two numbers while they are being counted.
+  return sizeof(size_t) * (VisitsFor(buckets, queries, width) * (1 + width) + 2 * buckets);
+}
+
 absl::Status SelectFromBuckets(std::span<const Rows> buckets, size_t places,
-                               std::span<const BucketQuery> queries, ThreadPool* pool) {
+                               std::span<const BucketQuery> queries, ThreadPool* pool,
+                               const std::atomic<bool>* ended) {
   if (places > kMaxBucketPlaces) {
     return absl::InvalidArgumentError(absl::StrCat(
         "select: buckets of ", places, " places; at most ", kMaxBucketPlaces, " are possible"));
@@ -343,6 +352,7 @@ absl::Status SelectFromBuckets(std::span<const Rows> buckets, size_t places,
     Scanner scanner(kernel, row_bytes, places, direct, schedule.width);
     const size_t end = begin_of(schedule.visits, part + 1);
     for (size_t v = begin_of(schedule.visits, part); v < end; ++v) {
+      if (ended != nullptr && *ended) return;
       const std::span<const Query* const> together(&schedule.queries[v * schedule.width],
                                                    schedule.width);
       scanner.Scan(buckets[schedule.buckets[v]], 0, places, together,
@@ -350,6 +360,7 @@ absl::Status SelectFromBuckets(std::span<const Rows> buckets, size_t places,
       scanner.Take(together);
     }
   });
+  if (ended != nullptr && *ended) return absl::CancelledError("select: the round has ended");
   return absl::OkStatus();
 }
 

@@ -20,6 +20,7 @@
 #ifndef SHOAL_SRC_SELECT_SELECT_H_
 #define SHOAL_SRC_SELECT_SELECT_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -94,9 +95,15 @@ struct BucketQuery {
 // buckets were read often.) Every thread takes an equal part of this work.
 //
 // INVALID_ARGUMENT, and no sum is changed, for the reasons above, if there are more than
-// kMaxBucketPlaces places, buckets differ in their rows' length, or a query's bucket is none.
+// kMaxBucketPlaces places, buckets differ in their rows' length, or a query's bucket is none. Where
+// there is `ended`, looks at it after each bucket or group of its queries; CANCELLED once it is
+// set, and the sums are of no use.
 absl::Status SelectFromBuckets(std::span<const Rows> buckets, size_t places,
-                               std::span<const BucketQuery> queries, ThreadPool* pool = nullptr);
+                               std::span<const BucketQuery> queries, ThreadPool* pool = nullptr,
+                               const std::atomic<bool>* ended = nullptr);
+
+// Bytes of memory that this takes beside its arguments.
+uint64_t ScheduleBytes(size_t buckets, size_t queries);
 
 }  // namespace shoal::select
 

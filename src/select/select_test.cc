@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -367,6 +368,24 @@ TEST_F(SelectRefusesQueriesTest, BadQueries) {
   ExpectRefused({SIZE_MAX, {selection_, sum_}}, "bucket 18446744073709551615 of 2");
 }
 
+// A scan that nobody waits for any more stops before its next bucket, on all threads.
+TEST_F(SelectRefusesQueriesTest, AScanThatHasEndedStops) {
+  ThreadPool pool(2);
+  const Bytes ones(SelectionBytes(kPlaces), 0xff);
+  Bytes sum(kRowBytes), expected(kRowBytes);
+  const std::vector<BucketQuery> queries = {{1, {ones, sum}}};
+  std::atomic<bool> ended = true;
+  for (ThreadPool* const threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+    EXPECT_THAT(SelectFromBuckets(buckets_, kPlaces, queries, threads, &ended),
+                StatusIs(absl::StatusCode::kCancelled, "has ended"));
+    EXPECT_EQ(sum, Bytes(kRowBytes));
+  }
+  ended = false;
+  SHOAL_EXPECT_OK(SelectFromBuckets(buckets_, kPlaces, queries, nullptr, &ended));
+  SHOAL_EXPECT_OK(SelectFromBuckets(buckets_, kPlaces, {{{1, {ones, expected}}}}));
+  EXPECT_EQ(sum, expected);
+}
+
 TEST_F(SelectRefusesQueriesTest, BadBuckets) {
   const BucketQuery good = {0, {selection_, sum_}};
   buckets_[1] = Rows::Strided(table_, kRowBytes - 1, kRowBytes, kPlaces).value();
@@ -380,6 +399,12 @@ TEST_F(SelectRefusesQueriesTest, BadBuckets) {
               StatusIs(kInvalid, "at most 1048576"));
   EXPECT_THAT(SelectFromBuckets({}, kPlaces, {{good}}), StatusIs(kInvalid, "bucket 0 of 0"));
   SHOAL_EXPECT_OK(SelectFromBuckets({}, kPlaces, {}));
+}
+
+// For each visit a bucket and its queries, 1, 4 or 16; for each bucket two numbers.
+TEST(ScheduleBytesTest, FollowFromTheNumbers) {
+  EXPECT_EQ(ScheduleBytes(40, 0), 8u * (40 * (1 + 1) + 2 * 40));
+  EXPECT_EQ(ScheduleBytes(40, 100'000), 8u * ((40 + 100'000 / 16) * (1 + 16) + 2 * 40));
 }
 
 TEST(SelectionBytesTest, AreWholeWords) {

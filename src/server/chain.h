@@ -1,9 +1,21 @@
 // The chain: what a party does with a message and with its neighbour's answer. A round passes
 // through a party by Propose, Offline and Online, in this order, and ends when a list of live
 // rounds does not name it.
+//
+// In a round of two tiers (docs/protocol.md, section 11) Offline and Online are the calls of half
+// A. Party 1 makes those of half B, too, as its frontend and its tail:
+//
+//   party 1                                         party 2, the head of half B
+//     | clients' pieces B --------- HeadOffline --------->| opens, noise, shuffle
+//     |<-------- list of B -------------------------------|
+//     | clients' parts B ---------- HeadQueries --------->| checks, noise, order
+//     |<-------- batch of B ------------------------------|
+//     | y | T of each query ------- HeadAnswers --------->| way back, masks
+//     |<-------- z | T' of each part ----------------------|
 #ifndef SHOAL_SRC_SERVER_CHAIN_H_
 #define SHOAL_SRC_SERVER_CHAIN_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +54,19 @@ class Link {
   virtual absl::StatusOr<std::unique_ptr<PartedSource>> Online(const Digest& round_id,
                                                                const OwnRun& mine,
                                                                QueriesOut queries) = 0;
+  // The calls of half B. UNIMPLEMENTED if this link knows none. Each may be repeated with the same
+  // input. `mine` says when to give up, `most` how many bytes are taken of what comes back.
+  // Returns the list of B.
+  virtual absl::StatusOr<std::unique_ptr<ByteSource>> HeadOffline(const wire::SignedHeader& header,
+                                                                  const OwnRun& mine,
+                                                                  Submissions pieces,
+                                                                  uint64_t most);
+  // Returns the batch of B over its list, once all of it is here.
+  virtual absl::StatusOr<Bytes> HeadQueries(const Digest& round_id, const OwnRun& mine, Bytes parts,
+                                            uint64_t most);
+  virtual absl::StatusOr<std::unique_ptr<ByteSource>> HeadAnswers(
+      const Digest& round_id, const OwnRun& mine, std::unique_ptr<ByteSource> answers,
+      uint64_t most);
   // What the round has cost so far, at the called party and all parties after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
   // Ends what the list says has ended, at the called party and all parties after it. Returns what
@@ -55,6 +80,12 @@ class Link {
   // The answers, once the called party has all that it masks.
   virtual absl::StatusOr<std::unique_ptr<RefreshAnswers>> Refresh(
       const wire::SignedRefreshHeader& refresh);
+};
+
+// What party 1 gets back for the queries of clients in a round of two tiers, half by half: z | T'
+// for every used slot, in order.
+struct HalvesAnswers {
+  std::unique_ptr<AnswerSource> a, b;
 };
 
 // One party and its link to the next (null at the backend). Each machine of a party has a node, and
@@ -88,6 +119,29 @@ class ChainNode final : public Link {
   absl::StatusOr<std::unique_ptr<AnswerSource>> OnlineOfKept(const Digest& round_id,
                                                              BytesView queries,
                                                              uint64_t attempt = 0);
+  // Both at party 1 of a round of two tiers, for what clients have sent. Both halves run at the
+  // same time. After UNAVAILABLE they may be called again with the same input. The round ends here
+  // if party 2 returns something else than in an earlier try (FAILED_PRECONDITION). Errors: that of
+  // the half that failed first.
+  //
+  // Each source is read once, at the beginning. Returns when party 2 is ready for queries of half
+  // A, and this party, which has committed to the list of half B, for those of B.
+  absl::Status OfflineOfHalves(const wire::SignedHeader& header, Submissions a, Submissions b);
+  // `a`: a batch of records over the slots with parts A | B; `b`: the same with parts B
+  // (wire/query_batch.h). The caller keeps both.
+  absl::StatusOr<HalvesAnswers> OnlineOfHalves(const Digest& round_id, BytesView a, BytesView b);
+  // The calls of the head of half B. Errors: those of Party.
+  absl::StatusOr<std::unique_ptr<ByteSource>> HeadOffline(const wire::SignedHeader& header,
+                                                          const OwnRun& mine, Submissions pieces,
+                                                          uint64_t most) override;
+  absl::StatusOr<Bytes> HeadQueries(const Digest& round_id, const OwnRun& mine, Bytes parts,
+                                    uint64_t most) override;
+  absl::StatusOr<std::unique_ptr<ByteSource>> HeadAnswers(const Digest& round_id,
+                                                          const OwnRun& mine,
+                                                          std::unique_ptr<ByteSource> answers,
+                                                          uint64_t most) override;
+  // For pieces that have been taken in.
+  absl::StatusOr<std::unique_ptr<ByteSource>> HeadOffline(std::shared_ptr<Party::Intake> intake);
   // INVALID_ARGUMENT if the next party returns reports that no honest party makes.
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
   // Returns what this party lacks, if anything, even if the next one is not reached; `reached` is
@@ -111,6 +165,22 @@ class ChainNode final : public Link {
                        std::unique_ptr<ByteSource> list);
   absl::StatusOr<std::unique_ptr<AnswerSource>> PassOn(const Digest& round_id, QueriesIn queries,
                                                        const StageTry& stage);
+  // Queries that the party has forwarded, and their answers; of half A in a round of two tiers.
+  absl::StatusOr<std::unique_ptr<AnswerSource>> Forward(const Digest& round_id,
+                                                        QueriesOut forwarded, uint64_t attempt,
+                                                        std::function<bool()> given_up = nullptr);
+  // The list of the party, for the next one, if there is one.
+  absl::Status SendList(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake,
+                        std::unique_ptr<ByteSource> rest, std::function<bool()> given_up);
+  // Half B of OfflineOfHalves and of OnlineOfHalves.
+  absl::Status OfflineOfB(const wire::SignedHeader& header, Submissions pieces, const OwnRun& mine);
+  absl::StatusOr<std::unique_ptr<AnswerSource>> OnlineOfB(const Digest& round_id, BytesView parts,
+                                                          const OwnRun& mine);
+  // The work of both halves at the same time. Ends the round here after an error that a repeat
+  // would meet again.
+  absl::Status RunBoth(const Digest& round_id,
+                       const std::function<absl::Status(const OwnRun& mine)>& a,
+                       const std::function<absl::Status(const OwnRun& mine)>& b);
 
   Party* const party_;
   Link* const next_;

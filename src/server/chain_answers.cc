@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -49,13 +50,15 @@ absl::StatusOr<std::vector<round::RefreshTag>> TagsOf(const wire::RefreshRespons
 absl::StatusOr<StageReports> CheckReports(const Asker& own, StageReports reports) {
   constexpr std::array<absl::string_view, 5> kStages = {"noise", "offline", "online", "answers",
                                                         "refresh"};
-  std::set<std::pair<uint32_t, std::string>> seen;
+  // Of a round for rows, of half A, of half B.
+  constexpr uint32_t kMostHalf = 2;
+  std::set<std::tuple<uint32_t, uint32_t, std::string>> seen;
   for (wire::StageReport& report : reports) {
     if (report.party() <= own.number.value() || report.party() > own.parties ||
-        std::ranges::find(kStages, report.stage()) == kStages.end() ||
-        !seen.emplace(report.party(), report.stage()).second) {
+        std::ranges::find(kStages, report.stage()) == kStages.end() || report.half() > kMostHalf ||
+        !seen.emplace(report.party(), report.half(), report.stage()).second) {
       return absl::InvalidArgumentError(
-          "stage reports: one of no later party, of no stage, or that comes twice");
+          "stage reports: one of no later party, of no stage or half, or that comes twice");
     }
     // `shoal status` writes them as JSON, which has no other numbers.
     for (const double seconds : {report.seconds(), report.cpu_seconds()}) {

@@ -50,8 +50,8 @@ absl::StatusOr<signature::Signature> SumOf(const wire::ProposeRefreshResponse& r
 absl::StatusOr<std::vector<round::RefreshTag>> TagsOf(const wire::RefreshResponse& response);
 
 // Drops fields that this version does not know. As the frontend keeps reports and shows them to
-// everybody, INVALID_ARGUMENT unless there is at most one report for each stage of the parties
-// after `own`, with times that are some.
+// everybody, INVALID_ARGUMENT unless there is at most one report for each stage, and half, of the
+// parties after `own`, with times that are some.
 absl::StatusOr<StageReports> CheckReports(const Asker& own, StageReports reports);
 
 // INVALID_ARGUMENT unless the list has reached a party after `own`, and each lack is of a round of

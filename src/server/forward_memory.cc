@@ -1,5 +1,6 @@
 #include "src/server/forward_memory.h"
 
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -37,6 +38,17 @@ void ForwardMemory::FreeItems() {
   if (own_items_.empty()) return;
   own_items_ = {};
   items_ = {};
+}
+
+UsedItems::UsedItems(std::span<const ForwardMemory::Item> items, ThreadPool& pool)
+    : items_(items), start_((items.size() + kBlock - 1) / kBlock + 1) {
+  pool.ParallelFor(start_.size() - 1, 1, [&](size_t begin, size_t end) {
+    for (size_t b = begin; b < end; ++b) {
+      start_[b + 1] = static_cast<uint64_t>(std::ranges::count_if(
+          Block(b), [](const ForwardMemory::Item& item) { return item.from != kUnused; }));
+    }
+  });
+  std::partial_sum(start_.begin(), start_.end(), start_.begin());
 }
 
 }  // namespace shoal::server

@@ -3,8 +3,11 @@
 #ifndef SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
 #define SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
@@ -59,6 +62,42 @@ class ForwardMemory {
   PageArray<Item> own_items_;
   PageArray<uint32_t> own_place_;
   Bytes message_;
+};
+
+// The items that have a query, in order.
+class UsedItems {
+ public:
+  // The items must outlive it, and stay as they are.
+  UsedItems(std::span<const ForwardMemory::Item> items, ThreadPool& pool);
+
+  uint64_t count() const { return start_.back(); }
+  // Calls put(a, position, item) for the a-th of them, for all. Items of one block of 65,536
+  // positions are handled in order on one thread.
+  template <typename Put>
+  void ForEach(ThreadPool& pool, const Put& put) const {
+    pool.ParallelFor(start_.size() - 1, 1, [&](size_t begin, size_t end) {
+      for (size_t b = begin; b < end; ++b) {
+        uint64_t at = start_[b];
+        auto position = static_cast<uint32_t>(b * kBlock);
+        for (const ForwardMemory::Item& item : Block(b)) {
+          const uint32_t mine = position++;
+          if (item.from == kUnused) continue;
+          put(at, mine, item);
+          ++at;
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr size_t kBlock = 1 << 16;
+  static constexpr uint32_t kUnused = 0;
+  std::span<const ForwardMemory::Item> Block(size_t b) const {
+    return items_.subspan(b * kBlock, std::min<uint64_t>(kBlock, items_.size() - b * kBlock));
+  }
+
+  const std::span<const ForwardMemory::Item> items_;
+  std::vector<uint64_t> start_;  // of each block, how many are before it; at last of all
 };
 
 }  // namespace shoal::server

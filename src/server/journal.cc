@@ -80,10 +80,24 @@ absl::Status Lost(const absl::Status& why) {
   return StorageError(absl::StatusCode::kDataLoss, why.message());
 }
 
+constexpr uint8_t kContentBits = 0x0f;
+
+// " of half A" of a content of that.
+absl::string_view HalfName(Content content) {
+  switch (static_cast<uint8_t>(content) >> 4) {
+    case 1:
+      return " of half A";
+    case 2:
+      return " of half B";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 absl::string_view ContentName(Content content) {
-  switch (content) {
+  switch (static_cast<Content>(static_cast<uint8_t>(content) & kContentBits)) {
     case Content::kHeader:
       return "header";
     case Content::kOfflineInput:
@@ -98,6 +112,8 @@ absl::string_view ContentName(Content content) {
       return "answers";
     case Content::kAnswersOutput:
       return "returned answers";
+    case Content::kPieces:
+      return "pieces";
   }
   return "unknown content";
 }
@@ -109,7 +125,7 @@ absl::Status Journal::CommitRound(RoundCounter round, Content content, const Dig
     if (found->second.digest != digest) {
       return absl::FailedPreconditionError(
           absl::StrCat("round ", round.value(), ": another ", ContentName(content),
-                       " was taken before; a round has one for ever"));
+                       HalfName(content), " was taken before; a round has one for ever"));
     }
     if (found->second.durable) return absl::OkStatus();
   } else if (content == Content::kHeader) {

@@ -36,8 +36,16 @@ enum class Content : uint8_t {
   kQueriesOutput = 5,
   kAnswersInput = 6,
   kAnswersOutput = 7,
+  kPieces =
+      8,  // at party 1 of a round of two tiers: clients' pieces of half B, which go to party 2
 };
+// Of a round, or of either half of one; without the half.
 absl::string_view ContentName(Content content);
+// The same content of half `half` (1 or 2) of a round of two tiers; with 0 that of a round for
+// rows. Each half has all of them but the header, which is the round's.
+constexpr Content OfHalf(Content content, uint8_t half) {
+  return static_cast<Content>(static_cast<uint8_t>(content) | half << 4);
+}
 
 // Thread-safe. A call that returns OK has made its record durable. Errors of the storage are
 // returned as they are. The record then still counts as committed: a different one is refused

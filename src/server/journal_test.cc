@@ -171,6 +171,27 @@ TEST_F(FileJournalTest, OneContentForARoundAndDirection) {
   }
 }
 
+// They end with their round.
+TEST_F(FileJournalTest, HalvesHaveContentsOfTheirOwn) {
+  SHOAL_EXPECT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  for (const Content content :
+       {Content::kOfflineInput, Content::kAnswersOutput, Content::kPieces}) {
+    EXPECT_EQ(OfHalf(content, 0), content);
+    SHOAL_EXPECT_OK(journal_->CommitRound(round_, OfHalf(content, 1), D(3)));
+    SHOAL_EXPECT_OK(journal_->CommitRound(round_, OfHalf(content, 2), D(4)));
+    SHOAL_EXPECT_OK(journal_->CommitRound(round_, content, D(5)));
+    SHOAL_EXPECT_OK(journal_->CommitRound(round_, OfHalf(content, 1), D(3)));
+    EXPECT_EQ(ContentName(OfHalf(content, 2)), ContentName(content));
+  }
+  EXPECT_THAT(journal_->CommitRound(round_, OfHalf(Content::kPieces, 2), D(3)),
+              StatusIs(kRefused, "another pieces of half B was taken before"));
+  EXPECT_THAT(journal_->CommitRound(round_, OfHalf(Content::kOfflineInput, 1), D(4)),
+              StatusIs(kRefused, "another offline list of half A was taken before"));
+  SHOAL_ASSERT_OK(journal_->EndRound(round_));
+  EXPECT_THAT(journal_->CommitRound(round_, OfHalf(Content::kPieces, 2), D(4)),
+              StatusIs(kRefused, "not open"));
+}
+
 TEST_F(FileJournalTest, CountersOnlyRiseAlsoAfterARestart) {
   SHOAL_EXPECT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
   EXPECT_THAT(journal_->CommitRound(RoundCounter(6), Content::kHeader, D(1)),

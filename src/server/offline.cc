@@ -15,6 +15,7 @@
 #include "src/machines/machines.h"
 #include "src/server/party_shuffle.h"
 #include "src/sharing/batch.h"
+#include "src/sharing/halves.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
 
@@ -62,6 +63,20 @@ absl::StatusOr<SecretVector<uint32_t>> DrawNoiseRows(const RoundContext& context
     }
   });
   return rows;
+}
+
+// v of noise queries for these buckets, under the seeds of the tail. In half A their selections are
+// random: one that selects nothing, or one of a kind, would tell them apart.
+void MakeForwarded(const RoundContext::OfHalf& half, BytesView tail_seeds,
+                   std::span<const uint32_t> buckets, RandomSource& random,
+                   MutableBytes forwarded) {
+  SecretVector<uint8_t> selections(
+      half.half == sharing::Half::kA ? buckets.size() * half.selection_bytes() : 0);
+  random.Fill(selections);
+  std::vector<uint32_t> all(buckets.size());
+  std::iota(all.begin(), all.end(), 0u);
+  sharing::MakeForwarded(tail_seeds.data(), all, half.ids, half.half, half.selection_bytes(),
+                         buckets, selections, forwarded);
 }
 
 // Sorts on all threads: splits around the median and sorts each half by itself. Gives up once the
@@ -128,12 +143,16 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const OfflineS
                                      const Resources& resources) {
   NoiseBatch batch;
   if (context.is_backend()) return batch;
+  const std::optional<RoundContext::OfHalf>& half = context.half;
+  SHOAL_CHECK(!half.has_value() || resources.machines->count() == 1);
   machines::Run share;
   SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint32_t> rows,
                          DrawNoiseRows(context, secrets, resources, share));
   const size_t hops = context.next_recipients.size();
   const size_t onion_bytes = onion::OnionBytes(hops);
   batch.tallies.resize(rows.size());
+  const size_t v_bytes = half.has_value() ? half->forwarded_bytes() : 0;
+  batch.forwarded.resize(rows.size() * v_bytes);
   SHOAL_ASSIGN_OR_RETURN(batch.onions, resources.spools->Create(rows.size() * onion_bytes));
   // Every chunk of the party's noise has its own random stream, so that the result does not depend
   // on threads and machines.
@@ -152,8 +171,14 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const OfflineS
     onion::BuildOnions(context.round_id, context.party.value() + 1, context.next_recipients,
                        ephemeral, seeds, onions);
     const size_t at = begin - share.begin;
-    sharing::FirstTallies(seeds, hops, context.round_id, std::span(rows).subspan(at, n),
-                          std::span(batch.tallies).subspan(at, n));
+    const auto asked = std::span(rows).subspan(at, n);
+    if (half.has_value()) {
+      MakeForwarded(*half, seeds, asked, random,
+                    MutableBytes(batch.forwarded).subspan(at * v_bytes, n * v_bytes));
+    } else {
+      sharing::FirstTallies(seeds, hops, context.round_id, asked,
+                            std::span(batch.tallies).subspan(at, n));
+    }
     return batch.onions.Write(at * onion_bytes, onions);
   };
   SHOAL_RETURN_IF_ERROR(resources.pool->TryParallelFor(end_chunk - first_chunk, 1, make));
@@ -368,6 +393,7 @@ uint64_t OnionIntake::MarkDuplicates() {
 
 absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resources& resources,
                        OnlineMaterial& material) {
+  if (context.half.has_value()) return resources.CheckLive();
   SHOAL_ASSIGN_OR_RETURN(material.shares,
                          PageArray<sharing::QueryShare>::Create(material.positions, kSecret));
   material.pads = {};
@@ -470,7 +496,7 @@ absl::StatusOr<shuffle::Scatter> ShuffleAll(const RoundContext& context, const S
     SHOAL_ASSIGN_OR_RETURN(
         material.forward_memory,
         ForwardMemory::MakeReady(material.next_positions, *material.arena, *resources.pool,
-                                 /*message=*/!context.sends_batch(resources)));
+                                 /*message=*/!context.sends_batch(resources) && !context.half));
   }
 
   static_assert(OnlineMaterial::kDead == shuffle::Scatter::kNowhere);
@@ -541,7 +567,7 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
     // No machine answers before all have their lists.
     SHOAL_RETURN_IF_ERROR(machines.Gather("offline", {}, 0).status());
     material.arena->Limit(memory.later());
-    material.arena->Touched();
+    material.arena->Touched(memory.untouched());
     return out;
   }
 

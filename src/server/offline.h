@@ -33,7 +33,9 @@ namespace shoal::server {
 // the header and the party's secrets, never on the onions that come in.
 struct NoiseBatch {
   Spool onions;                    // for the next party, of its onion size
-  SecretVector<uint32_t> tallies;  // what the next party is sent for each
+  SecretVector<uint32_t> tallies;  // what the next party is sent for each; in a half zeros
+  // What it is sent in a half: OfHalf::forwarded_bytes() each.
+  SecretVector<uint8_t> forwarded;
   size_t size() const { return tallies.size(); }
 };
 
@@ -148,8 +150,8 @@ struct OfflineOutput {
 };
 
 // Expands the shares from the seeds ahead of the online stage, and the masks if the arena has
-// memory for them by the rule of round_memory.h. RESOURCE_EXHAUSTED when there is no memory for the
-// shares; CANCELLED once the round has ended.
+// memory for them by the rule of round_memory.h. A half has neither. RESOURCE_EXHAUSTED when there
+// is no memory for the shares; CANCELLED once the round has ended.
 absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resources& resources,
                        OnlineMaterial& material);
 

@@ -15,6 +15,7 @@
 #include "src/server/checked_output.h"
 #include "src/server/offline.h"
 #include "src/sharing/batch.h"
+#include "src/sharing/halves.h"
 
 namespace shoal::server {
 namespace {
@@ -96,12 +97,18 @@ class MaskedAnswers : public Source {
     const RoundContext& context = *keys.context;
     const auto positions =
         std::span(keys.queries->positions).subspan(first, answers.size() / tagged_bytes_);
-    const size_t masked =
-        material.pads.size() > 0
-            ? sharing::MaskAnswersFromPads(material.pads.memory().data(), positions, answer_bytes_,
-                                           context.tag_covers(), answers)
-            : sharing::MaskAnswers(material.seeds.data(), positions, context.round_id,
-                                   answer_bytes_, context.tag_covers(), answers);
+    size_t masked = positions.size();
+    if (context.half.has_value()) {
+      sharing::MaskHalf(material.seeds.data(), positions, context.half->ids, context.half->half,
+                        sharing::Role::kHead, context.half->selection_bytes(), answer_bytes_,
+                        answers);
+    } else {
+      masked = material.pads.size() > 0
+                   ? sharing::MaskAnswersFromPads(material.pads.memory().data(), positions,
+                                                  answer_bytes_, context.tag_covers(), answers)
+                   : sharing::MaskAnswers(material.seeds.data(), positions, context.round_id,
+                                          answer_bytes_, context.tag_covers(), answers);
+    }
     FillDeadAnswers(
         tagged_bytes_, keys.secrets->DeadAnswerKey().data(), answers,
         [&](size_t i) { return material.dead(positions[i]); },
@@ -180,7 +187,6 @@ absl::StatusOr<Forwarding> Forward(const RoundContext& context, OnlineMaterial& 
   SHOAL_RETURN_IF_ERROR(CheckNumbersFit(count + material.noise.size()));
 
   using Item = ForwardMemory::Item;
-  constexpr uint32_t kUnused = 0;
   Forwarding out;
   out.arena = material.arena;
   out.returned = material.memory.returned;
@@ -209,40 +215,18 @@ absl::StatusOr<Forwarding> Forward(const RoundContext& context, OnlineMaterial& 
   SHOAL_ASSIGN_OR_RETURN(out.routes,
                          QueryRoutes::Forward(material, queries, out.places, items, resources));
 
-  // Collects the used positions in order: counts them in every block, then handles all blocks in
-  // parallel.
-  constexpr size_t kBlock = 1 << 16;
-  const size_t blocks = (items.size() + kBlock - 1) / kBlock;
-  std::vector<uint64_t> start(blocks + 1);
-  const auto block = [&](size_t b) {
-    return items.subspan(b * kBlock, std::min<uint64_t>(kBlock, items.size() - b * kBlock));
-  };
-  pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
-    for (size_t b = begin; b < end; ++b) {
-      start[b + 1] = static_cast<uint64_t>(
-          std::ranges::count_if(block(b), [](const Item& item) { return item.from != kUnused; }));
-    }
-  });
-  std::partial_sum(start.begin(), start.end(), start.begin());
-  out.count = start[blocks];
+  // Collects the used positions in order.
+  const UsedItems used(items, pool);
+  out.count = used.count();
   const std::span<uint32_t> place = out.memory.place();
   using Form = wire::QueryBatchWriter::Form;
   const bool batch = context.sends_batch(resources);
   wire::QueryBatchWriter writer(static_cast<uint32_t>(out.count), material.next_positions,
                                 batch ? Form::kBatch : Form::kMessage,
                                 std::exchange(out.memory.message(), {}));
-  pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
-    for (size_t b = begin; b < end; ++b) {
-      uint64_t at = start[b];
-      auto position = static_cast<uint32_t>(b * kBlock);
-      for (const Item& item : block(b)) {
-        const uint32_t mine = position++;
-        if (item.from == kUnused) continue;
-        writer.Put(at, mine, item.tally);
-        place[at] = item.from - 1;
-        ++at;
-      }
-    }
+  used.ForEach(pool, [&](uint64_t at, uint32_t position, const Item& item) {
+    writer.Put(at, position, item.tally);
+    place[at] = item.from - 1;
   });
   if (batch) {
     out.batch = std::make_shared<const wire::QueryBatch>(std::move(writer).TakeBatch());
@@ -258,7 +242,7 @@ absl::StatusOr<Forwarding> Forward(const RoundContext& context, OnlineMaterial& 
 absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMaterial& material,
                                           const wire::QueryBatch& queries,
                                           const Resources& resources) {
-  SHOAL_CHECK(!context.is_backend());
+  SHOAL_CHECK(!context.is_backend() && !context.half.has_value());
   absl::StatusOr<Forwarding> out = Forward(context, material, queries, resources);
   if (!out.ok()) resources.machines->GiveUp();
   return out;
@@ -473,7 +457,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(const AnswerKeysPoin
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const AnswerKeysPointer& keys,
                                                           const AnswerTable& table,
                                                           const Resources& resources) {
-  SHOAL_CHECK(keys->context->is_backend());
+  SHOAL_CHECK(keys->context->is_backend() && !keys->context->half.has_value());
   SHOAL_CHECK(table.bytes.size() == table.rows * keys->context->answer_bytes);
   const absl::Status status = CheckPositions(*keys->material, *keys->queries);
   if (!status.ok()) {

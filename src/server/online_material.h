@@ -35,7 +35,8 @@ struct PartyLayout {
 
 // Takes 44 bytes for every position and 8 for every noise query. Where memory is plentiful, also
 // takes for every position an answer's mask and the key of its tag (sharing::PadBytes), and 16
-// bytes for every position of the next party.
+// bytes for every position of the next party. In a half of a round of two tiers it takes 36 bytes
+// for every position, 8 and a forwarded record for every noise query, and no masks.
 struct OnlineMaterial {
   static constexpr uint32_t kDead = 0xffffffff;
 
@@ -52,7 +53,7 @@ struct OnlineMaterial {
   PageBuffer seeds;  // seed_j of position i at 32 * i; zeros if dead
 
   // Expanded from the seeds ahead of time (MakeReady in offline.h): the share of every position,
-  // and its pad if there was memory for all pads.
+  // and its pad if there was memory for all pads. Nothing in a half.
   PageArray<sharing::QueryShare> shares;
   Spool pads;  // empty, or in memory, with the pad of position i at PadBytes(answer_bytes) * i
 
@@ -60,7 +61,9 @@ struct OnlineMaterial {
   // not shuffle, 0 or kDead.
   PageArray<uint32_t> target;
   SecretVector<NoiseQuery> noise;  // that have this machine's places, in any order
-  ForwardMemory forward_memory;    // without positions: ForwardQueries makes it
+  // In a half, what the tail is sent for noise[k]: record k, of OfHalf::forwarded_bytes().
+  SecretVector<uint8_t> noise_records;
+  ForwardMemory forward_memory;  // without positions: ForwardQueries makes it
 
   bool dead(uint32_t position) const { return target[position] == kDead; }
   BytesView seed(uint32_t position) const {

@@ -66,7 +66,49 @@ class ListReader final : public ByteSource {
   SecretVector<uint8_t> piece_;
 };
 
+// Reads answers that the round keeps, as ListReader reads a list.
+class AnswersReader final : public ByteSource {
+ public:
+  explicit AnswersReader(const std::shared_ptr<const Spool>& answers)
+      : answers_(answers), size_(answers->size()) {}
+  uint64_t size() const override { return size_; }
+  absl::StatusOr<BytesView> Next() override {
+    const std::shared_ptr<const Spool> answers = answers_.lock();
+    if (answers == nullptr) return absl::FailedPreconditionError("the round has ended");
+    constexpr uint64_t kPieceBytes = 1 << 20;
+    piece_.resize(std::min(kPieceBytes, size_ - given_));
+    SHOAL_RETURN_IF_ERROR(answers->Read(given_, piece_));
+    given_ += piece_.size();
+    return BytesView(piece_);
+  }
+
+ private:
+  const std::weak_ptr<const Spool> answers_;
+  const uint64_t size_;
+  uint64_t given_ = 0;
+  SecretVector<uint8_t> piece_;
+};
+
 }  // namespace
+
+void OfflineLists::Committed() {
+  std::vector<wire::StageReport> now;
+  {
+    const MutexLock lock(mutex_);
+    SHOAL_CHECK(missing_ > 0);
+    if (--missing_ == 0) now.swap(waiting_);
+  }
+  if (!told_) return;
+  for (const wire::StageReport& report : now) told_(report);
+}
+
+void OfflineLists::Tell(const wire::StageReport& report) {
+  {
+    const MutexLock lock(mutex_);
+    if (missing_ > 0) return waiting_.push_back(report);
+  }
+  if (told_) told_(report);
+}
 
 Resources OpenRound::resources() const {
   Resources out = services.resources;
@@ -77,19 +119,28 @@ Resources OpenRound::resources() const {
 
 StoreDigest OpenRound::Store(Content content) const {
   if (services.journal == nullptr) return nullptr;
-  return [journal = services.journal, content, round = counter()](const Digest& digest) {
+  return [journal = services.journal, content = OfHalf(content, place.half_number()),
+          round = counter()](const Digest& digest) {
     return journal->CommitRound(round, content, digest);
   };
 }
 
-std::optional<Seed> OpenRound::BecomeSigned(const wire::RoundHeader& header, RoundContext context,
+absl::Status OpenRound::Quiet(const absl::Status& error) const {
+  if (!place.half.has_value() || !absl::IsResourceExhausted(error) || lists->all_committed()) {
+    return error;
+  }
+  return absl::ResourceExhaustedError("there is no memory or disk for half of a round");
+}
+
+std::optional<Seed> OpenRound::BecomeSigned(const wire::RoundHeader& header, const Digest& round_id,
+                                            RoundContext context,
                                             std::shared_ptr<machines::Machines> joined) {
   const absl::Status advanced = stage.Advance(PartyStage::kSigned);
   SHOAL_CHECK(advanced.ok());
   ++generation;
   auto& drafted = std::get<Drafted>(held);
   RoundSecrets& drawn = drafted.secrets;
-  id = context.round_id;
+  id = round_id;
   machines = std::move(joined);
   keys = std::make_shared<const RoundKeys>(std::move(static_cast<LastingSecrets&>(drawn)),
                                            std::move(context), header);
@@ -226,8 +277,8 @@ absl::Status OpenRound::MakeNoise(const RoundKeys& round_keys) {
                               "there is no memory or disk for the noise of a round");
   }
   NoiseBatch noise = *std::move(made);
-  if (!services.is_backend()) {
-    noise_report = ReportOf(services.party, "noise");
+  if (!place.is_last()) {
+    noise_report = ReportOf(services.party, "noise", place.half_number());
     noise_report->set_noise_queries(noise.size());
     timer.AddTo(*noise_report);
   }
@@ -245,7 +296,7 @@ absl::Status OpenRound::ComeTogether(absl::string_view what, const StageTry& pre
     }
     attempt = present.attempt;
     // At party 1 each has its own clients' records.
-    const uint64_t told = services.is_frontend() ? 0 : present.records.value_or(0);
+    const uint64_t told = place.is_first() ? 0 : present.records.value_or(0);
     const std::array<uint64_t, 2> mine = {present.attempt, told};
     SHOAL_ASSIGN_OR_RETURN(const auto all, GatherNumbers(*machines, what, mine));
     bool same = true;
@@ -385,7 +436,7 @@ bool OpenRound::AgreeOnSent(absl::string_view what, const ReportedStatus& now,
 }
 
 absl::Status OpenRound::CheckRecords(const StageTry& present) const {
-  if (alone() || services.is_frontend() || present.records.has_value()) return absl::OkStatus();
+  if (alone() || place.is_first() || present.records.has_value()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "a whole list, where one of several machines gets its slice of one");
 }
@@ -394,12 +445,12 @@ absl::StatusOr<std::vector<PartyContent::Part>> OpenRound::PartsOfList(uint64_t 
                                                                        const StageTry& present,
                                                                        uint64_t most_bytes) const {
   const uint32_t mine = machines->rank(), count = machines->count();
-  if (alone() || services.is_frontend()) {
+  if (alone() || place.is_first()) {
     return std::vector<PartyContent::Part>{{.machine = mine, .bytes = bytes}};
   }
   // The slices of all follow from the length of the list.
   const uint64_t records = *present.records;
-  const size_t onion_bytes = OnionBytesFor(services.parties, services.party.value());
+  const size_t onion_bytes = OnionBytesFor(place.parties, place.party.value());
   if (records > most_bytes / onion_bytes) {
     return absl::InvalidArgumentError("offline list: longer than the header allows");
   }
@@ -417,7 +468,7 @@ absl::StatusOr<std::vector<PartyContent::Part>> OpenRound::PartsOfList(uint64_t 
 absl::StatusOr<std::shared_ptr<ListIntake>> OpenRound::BeginList(uint64_t bytes,
                                                                  const StageTry& present,
                                                                  uint64_t most_bytes) {
-  if (services.is_frontend() && !present.records.has_value()) {
+  if (place.is_first() && !present.records.has_value()) {
     return absl::InvalidArgumentError("party 1 gets submissions, and no list of onions");
   }
   SHOAL_RETURN_IF_ERROR(CheckRecords(present));
@@ -434,7 +485,7 @@ absl::StatusOr<std::shared_ptr<ListIntake>> OpenRound::BeginList(uint64_t bytes,
   const Resources with = resources();
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
   auto list = std::make_unique<ListWork>(round_keys, bytes, std::move(parts), *with.machines);
-  if (services.is_frontend() && !alone()) {
+  if (place.is_first() && !alone()) {
     // Submissions have any length.
     const Working working(*this);
     FinishOutput();
@@ -450,11 +501,12 @@ absl::StatusOr<std::shared_ptr<ListIntake>> OpenRound::BeginList(uint64_t bytes,
           "another offline list was taken before; a round has one for ever");
     }
     if (secrets != nullptr) {
-      SHOAL_ASSIGN_OR_RETURN(list->onions,
-                             services.is_frontend()
-                                 ? OnionIntake::BeginSubmissions(keys->context, *secrets, bytes,
-                                                                 *present.records, with)
-                                 : OnionIntake::Begin(keys->context, *secrets, bytes, with));
+      absl::StatusOr<OnionIntake> onions =
+          place.is_first() ? OnionIntake::BeginSubmissions(keys->context, *secrets, bytes,
+                                                           *present.records, with)
+                           : OnionIntake::Begin(keys->context, *secrets, bytes, with);
+      if (!onions.ok()) return Quiet(onions.status());
+      list->onions = *std::move(onions);
     }
     begun_now = std::make_shared<ListIntake>(shared_from_this(), present, std::move(list));
     before = std::exchange(intake, begun_now).lock();
@@ -522,33 +574,36 @@ absl::Status OpenRound::TakeOnions(const RoundKeys& round_keys, ListWork& list) 
     const MutexLock lock(gate);
     list_bytes = list.bytes;
   }
+  lists->Committed();
   // Clients are bound to the round now. Before, whoever learned the total of the noise could drop
   // the round, and propose others until it is low (docs/threat-model.md, "The total of the noise").
   if (noise_report.has_value()) {
     SHOAL_RETURN_IF_ERROR(Total(*noise_report));  // one machine's share is not to be told
     Report(*std::exchange(noise_report, std::nullopt));
   }
-  wire::StageReport report = ReportOf(services.party, "offline");
+  wire::StageReport report = ReportOf(services.party, "offline", place.half_number());
   report.set_seconds(list.seconds);
   report.set_cpu_seconds(list.cpu_seconds);
   report.set_bytes_in(list.bytes);
   report.set_noise_queries(noise.size());
-  SHOAL_ASSIGN_OR_RETURN(OfflineOutput out,
-                         RunOffline(round_keys.context, *shuffle_keys, std::move(noise),
-                                    *std::exchange(list.onions, std::nullopt), resources()));
-  report.set_positions_in(out.material.positions);
-  report.set_positions_out(out.material.next_positions);
+  absl::StatusOr<OfflineOutput> out =
+      RunOffline(round_keys.context, *shuffle_keys, std::move(noise),
+                 *std::exchange(list.onions, std::nullopt), resources());
+  if (!out.ok()) return Quiet(out.status());
+  report.set_positions_in(out->material.positions);
+  report.set_positions_out(out->material.next_positions);
   timer.AddTo(report);
-  return Become(PartyStage::kReady, Ready{std::make_shared<OnlineMaterial>(std::move(out.material)),
-                                          std::make_shared<OrderedList>(std::move(out.onions)),
-                                          {},
-                                          std::move(report)});
+  return Become(PartyStage::kReady,
+                Ready{std::make_shared<OnlineMaterial>(std::move(out->material)),
+                      std::make_shared<OrderedList>(std::move(out->onions)),
+                      {},
+                      std::move(report)});
 }
 
 absl::Status OpenRound::ComeToQueries(const StageTry& present) {
   SHOAL_RETURN_IF_ERROR(CheckRecords(present));
   std::optional<uint64_t> records;
-  if (!services.is_frontend() && present.records.has_value()) {
+  if (!place.is_first() && present.records.has_value()) {
     const MutexLock lock(gate);
     if (material != nullptr) records = material->layout.positions.back();
   }
@@ -588,11 +643,13 @@ absl::Status OpenRound::TakeOn(QueriesIn in) {
   if (!taken.queries.has_value()) return absl::OkStatus();
   const std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
   SHOAL_ASSIGN_OR_RETURN(Forwarding forwarding,
-                         ForwardQueries(round_keys->context, *known, *taken.queries, with));
+                         place.half.has_value()
+                             ? ForwardParts(round_keys->context, *known, taken.records, with)
+                             : ForwardQueries(round_keys->context, *known, *taken.queries, with));
   SHOAL_RETURN_IF_ERROR(CommitQueries(round_keys->Mac(Content::kQueriesOutput), forwarding.queries,
                                       forwarding.batch.get(), known->layout.places,
                                       Store(Content::kQueriesOutput), *with.machines, *with.pool));
-  wire::StageReport report = ReportOf(services.party, "online");
+  wire::StageReport report = ReportOf(services.party, "online", place.half_number());
   report.set_positions_in(taken.queries->positions.size());
   report.set_bytes_in(taken.bytes);
   report.set_positions_out(forwarding.count);
@@ -602,10 +659,15 @@ absl::Status OpenRound::TakeOn(QueriesIn in) {
                            : wire::EncodedBytes(*forwarding.batch, known->next_positions));
   // What the queries were made of. The memory is enough for the second copy of what goes out.
   SecretVector<NoiseQuery>().swap(known->noise);
+  SecretVector<uint8_t>().swap(known->noise_records);
   known->shares = {};
   SHOAL_RETURN_IF_ERROR(Become(
       PartyStage::kQueried,
       Queried{KeysOfAnswers(round_keys, known, *std::move(taken.queries)), std::move(forwarding)}));
+  {
+    const MutexLock lock(gate);
+    forwarded = report.positions_out();
+  }
   timer.AddTo(report);
   SHOAL_RETURN_IF_ERROR(Total(report));
   Report(std::move(report));
@@ -622,7 +684,56 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenRound::AnswerQueries(QueriesIn q
   return answers;
 }
 
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenRound::HalfAnswersTo(QueriesIn in) {
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
+  const StageTimer timer;
+  SHOAL_ASSIGN_OR_RETURN(const Taken taken, TakeQueries(std::move(in), *round_keys));
+  if (taken.queries.has_value()) {
+    // If there is no memory, the round stays as it is: the same queries may come again.
+    const std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
+    SHOAL_ASSIGN_OR_RETURN(Spool made, AnswerHalf(round_keys->context, round_keys->secrets, *known,
+                                                  taken.records, table->answers, resources()));
+    SHOAL_RETURN_IF_ERROR(
+        Become(PartyStage::kQueried, HalfAnswered{std::make_shared<const Spool>(std::move(made)),
+                                                  taken.queries->positions.size()}));
+  }
+  const auto& answered = std::get<HalfAnswered>(held);
+  wire::StageReport report = ReportOf(services.party, "online", place.half_number());
+  report.set_positions_in(answered.queries);
+  report.set_bytes_in(taken.bytes);
+  timer.AddTo(report);
+  SHOAL_RETURN_IF_ERROR(Advance(PartyStage::kAnswered));
+  auto out = std::make_unique<Outgoing>(shared_from_this(), *round_keys, Content::kAnswersOutput,
+                                        std::make_unique<AnswersReader>(answered.answers),
+                                        std::move(report));
+  SHOAL_RETURN_IF_ERROR(StartOutput(*out));
+  return out;
+}
+
+absl::StatusOr<Spool> OpenRound::TakeWhole(Content content, ByteSource& source) {
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
+  const Resources with = resources();
+  ThreadPool& pool = *with.pool;
+  const ContentMac mac = round_keys->Mac(content);
+  PartyContent whole(mac, {{.machine = 0, .bytes = source.size()}}, *with.machines);
+  SHOAL_ASSIGN_OR_RETURN(Spool out, with.spools->Create(source.size()));
+  for (uint64_t at = 0; at < out.size();) {
+    SHOAL_RETURN_IF_ERROR(with.CheckLive());
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source.Next());
+    if (piece.empty() || piece.size() > out.size() - at) {
+      return absl::InvalidArgumentError(absl::StrCat(ContentName(content), ": not the ", out.size(),
+                                                     " bytes that were announced"));
+    }
+    whole.Update(piece, pool);
+    SHOAL_RETURN_IF_ERROR(out.Write(at, piece, &pool));
+    at += piece.size();
+  }
+  SHOAL_RETURN_IF_ERROR(whole.Commit(Store(content), *with.machines));
+  return out;
+}
+
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenRound::AnswersTo(QueriesIn in) {
+  if (place.half.has_value()) return HalfAnswersTo(std::move(in));
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
   const StageTimer timer;
   SHOAL_ASSIGN_OR_RETURN(Taken taken, TakeQueries(std::move(in), *round_keys));
@@ -696,6 +807,31 @@ absl::Status OpenRound::BeginAnswers(std::span<const uint64_t> part_bytes, Answe
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<HalfAnswersIntake>> OpenRound::BeginHalfAnswers(uint64_t bytes) {
+  const uint64_t tagged_bytes = round::TaggedAnswerBytes(draft);
+  {
+    const MutexLock lock(gate);
+    if (keys == nullptr) return absl::NotFoundError("round ended");
+    if (!forwarded.has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat(kAnswersTooEarly, " of half B"));
+    }
+    if (bytes != *forwarded * tagged_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat("answers: ", bytes, " bytes, where ",
+                                                     *forwarded, " queries of ", tagged_bytes,
+                                                     " bytes each were asked"));
+    }
+    // One at a time, as of a list: the caller has lost the connection over which others come.
+    if (const auto before = half_answers.lock(); before != nullptr) before->Drop();
+  }
+  SHOAL_ASSIGN_OR_RETURN(Spool room, services.resources.spools->Create(bytes));
+  auto begun_now = std::make_shared<HalfAnswersIntake>(std::move(room));
+  const MutexLock lock(gate);
+  if (keys == nullptr) return absl::NotFoundError("round ended");
+  if (const auto before = half_answers.lock(); before != nullptr) before->Drop();
+  half_answers = begun_now;
+  return begun_now;
+}
+
 absl::Status OpenRound::TakeAnswers(PartedSource& answers, AnswersComing& coming,
                                     absl::Status& broke_off) {
   ThreadPool& pool = *services.resources.pool;
@@ -716,7 +852,7 @@ absl::Status OpenRound::TakeAnswers(PartedSource& answers, AnswersComing& coming
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> OpenRound::AnswersOf(PartedSource& answers,
                                                                    absl::Status& agreed) {
-  AnswersComing coming{.report = ReportOf(services.party, "answers")};
+  AnswersComing coming{.report = ReportOf(services.party, "answers", place.half_number())};
   coming.report.set_bytes_in(answers.size());
   SHOAL_RETURN_IF_ERROR(BeginAnswers(answers.part_bytes(), coming));
   absl::Status broke_off;
@@ -755,32 +891,51 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> OpenRound::PassAnswersOn(AnswersCo
   return out;
 }
 
+absl::StatusOr<OpenRound::Taken> OpenRound::Decode(BytesView encoded, const RoundContext& context,
+                                                   uint32_t positions) const {
+  Taken taken;
+  if (!context.half.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(taken.queries, wire::DecodeQueryBatch(encoded, positions));
+    return taken;
+  }
+  const size_t record_bytes =
+      place.is_first() ? context.half->part_bytes() : context.half->forwarded_bytes();
+  SHOAL_ASSIGN_OR_RETURN(taken.records, wire::DecodeRecordBatch(encoded, positions, record_bytes));
+  taken.queries = wire::QueryBatch{.positions = taken.records.positions, .tallies = {}};
+  return taken;
+}
+
 absl::StatusOr<OpenRound::Taken> OpenRound::TakeQueries(QueriesIn in, const RoundKeys& round_keys) {
   const Resources with = resources();
   SHOAL_RETURN_IF_ERROR(Annotate(Check(PartyStage::kQueried), kQueriesTooEarly));
   const auto* const ready = std::get_if<Ready>(&held);
-  const OnlineMaterial& known =
-      ready != nullptr ? *ready->material : *std::get<Queried>(held).keys->material;
   Taken taken;
   BytesView encoded;
+  std::span<const uint64_t> slices;  // of the machines
   if (auto* const batch = std::get_if<wire::QueryBatch>(&in)) {
+    const OnlineMaterial& known =
+        ready != nullptr ? *ready->material : *std::get<Queried>(held).keys->material;
+    slices = known.layout.positions;
     if (!batch->positions.empty() && batch->positions.back() >= known.positions) {
       return absl::InvalidArgumentError("a batch over more positions than the list has");
     }
-    taken = {std::move(*batch), 0};
+    taken.queries = std::move(*batch);
     taken.bytes = wire::EncodedBytes(*taken.queries, known.positions);
   } else {
     const auto* const owned = std::get_if<Bytes>(&in);
     encoded = owned != nullptr ? BytesView(*owned) : std::get<BytesView>(in);
-    taken.bytes = encoded.size();
     if (ready != nullptr) {
-      SHOAL_ASSIGN_OR_RETURN(taken.queries, wire::DecodeQueryBatch(encoded, known.positions));
+      slices = ready->material->layout.positions;
+      SHOAL_ASSIGN_OR_RETURN(taken,
+                             Decode(encoded, round_keys.context, ready->material->positions));
+    } else if (const auto* const queried = std::get_if<Queried>(&held)) {
+      slices = queried->keys->material->layout.positions;
     }
+    taken.bytes = encoded.size();
   }
   SHOAL_RETURN_IF_ERROR(CommitQueries(round_keys.Mac(Content::kQueriesInput), encoded,
-                                      taken.queries.has_value() ? &*taken.queries : nullptr,
-                                      known.layout.positions, Store(Content::kQueriesInput),
-                                      *with.machines, *with.pool));
+                                      taken.queries.has_value() ? &*taken.queries : nullptr, slices,
+                                      Store(Content::kQueriesInput), *with.machines, *with.pool));
   if (ready == nullptr) {
     SHOAL_RETURN_IF_ERROR(Repeat(PartyStage::kQueried));
     taken.queries.reset();
@@ -790,11 +945,13 @@ absl::StatusOr<OpenRound::Taken> OpenRound::TakeQueries(QueriesIn in, const Roun
 
 void OpenRound::Report(wire::StageReport report) {
   MakeVisible(report);
-  if (services.stage_done) services.stage_done(report);
-  const MutexLock lock(gate);
-  std::erase_if(reports,
-                [&](const wire::StageReport& old) { return old.stage() == report.stage(); });
-  reports.push_back(std::move(report));
+  {
+    const MutexLock lock(gate);
+    std::erase_if(reports,
+                  [&](const wire::StageReport& old) { return old.stage() == report.stage(); });
+    reports.push_back(report);
+  }
+  lists->Tell(report);
 }
 
 }  // namespace shoal::server

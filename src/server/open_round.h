@@ -1,5 +1,6 @@
-// One round at a party: its stage, what it holds in each, and what the party does with it there.
-// Which rounds there are, and when they end, is the party's to say (party.h).
+// One round at a party, or one half of a round of two tiers: its stage, what it holds in each, and
+// what the party does with it there. Which rounds there are, and when they end, is the party's to
+// say (party.h).
 #ifndef SHOAL_SRC_SERVER_OPEN_ROUND_H_
 #define SHOAL_SRC_SERVER_OPEN_ROUND_H_
 
@@ -26,6 +27,7 @@
 #include "src/machines/machines.h"
 #include "src/parallel/content_mac.h"
 #include "src/parallel/mutex.h"
+#include "src/server/half_online.h"
 #include "src/server/journal.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
@@ -37,6 +39,7 @@
 #include "src/server/stage_input.h"
 #include "src/server/table_epoch.h"
 #include "src/server/terms.h"
+#include "src/sharing/halves.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/query_batch.h"
 #include "src/wire/round.pb.h"
@@ -51,7 +54,6 @@ inline std::shared_ptr<machines::Machines> Alone() {
 // What all rounds of a party work with. Constant.
 struct RoundServices {
   PartyNumber party;
-  uint32_t parties;
   Journal* journal;  // null at a machine that is not the head
   Terms* terms;      // may be null
   Resources resources;
@@ -62,9 +64,44 @@ struct RoundServices {
   // them. Returns the error as the callers' callers get it. At a party of one machine, nothing but
   // that error.
   std::function<absl::Status(OpenRound& open, const absl::Status& why)> break_off;
+};
 
-  bool is_frontend() const { return party.value() == 1; }
-  bool is_backend() const { return party.value() == parties; }
+// The chain that a round passes through, and this party's place in it. A round for rows passes
+// through the roster's parties. Each half of a round of two tiers is a chain of two: party 2 of the
+// roster is the first one of half B (docs/protocol.md, section 11).
+struct ChainPlace {
+  PartyNumber party;
+  uint32_t parties;
+  std::optional<sharing::Half> half = std::nullopt;
+
+  bool is_first() const { return party.value() == 1; }
+  bool is_last() const { return party.value() == parties; }
+  // As reports and the journal name it; 0 in a round for rows.
+  uint8_t half_number() const { return half.has_value() ? static_cast<uint8_t>(*half) : 0; }
+};
+
+// Which of a round's offline lists this party has committed to: one, or that of each half. Until it
+// has committed to all, nothing is told of the noise in any of them. Thread-safe.
+class OfflineLists {
+ public:
+  using Told = std::function<void(const wire::StageReport& report)>;
+  // `told` may be empty.
+  OfflineLists(uint32_t count, const Told& told) : told_(told), missing_(count) {}
+
+  bool all_committed() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    const MutexLock lock(mutex_);
+    return missing_ == 0;
+  }
+  // To be called once for each list. Gives out the reports that waited for the last one.
+  void Committed() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Gives the report out, at once or with the last list.
+  void Tell(const wire::StageReport& report) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const Told told_;
+  mutable Mutex mutex_;
+  uint32_t missing_ ABSL_GUARDED_BY(mutex_);
+  std::vector<wire::StageReport> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 // What a machine of several says of its part of a call: nothing yet, or how it ended.
@@ -88,11 +125,11 @@ struct RoundKeys {
 using KeysPointer = std::shared_ptr<const RoundKeys>;
 using OfflineSecretsPointer = std::shared_ptr<const OfflineSecrets>;
 
-// One round. Any thread may ask for its stage (round_stage.h) at any time; only the call that works
-// on the round uses what it holds in that stage.
+// One round, or half of one. Any thread may ask for its stage (round_stage.h) at any time; only the
+// call that works on the round uses what it holds in that stage.
 class OpenRound : public std::enable_shared_from_this<OpenRound> {
  public:
-  // What a round holds in each stage. The remaining stages hold nothing.
+  // What a round, or a half, holds in each stage. The remaining stages hold nothing.
   struct Drafted {
     RoundSecrets secrets;
     std::optional<Seed> root;  // of these, where other machines of the party need it
@@ -117,12 +154,20 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
     std::optional<Forwarding> forwarding;  // none at the backend; with what went on, for a repeat
     std::optional<AnswerIntake> intake = std::nullopt;  // while answers come in
   };
-  using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
+  // At the tail of a half, also in kAnswered, in place of Queried: all that is left of the queries,
+  // and of the seeds that opened and answered them.
+  struct HalfAnswered {
+    std::shared_ptr<const Spool> answers;
+    uint64_t queries;
+  };
+  using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried, HalfAnswered>;
 
-  // `s` must outlive the round.
-  OpenRound(const RoundServices& s, wire::RoundHeader d, Held drawn,
-            std::shared_ptr<const TableEpoch> t, uint64_t now_s)
+  // `s` must outlive the round. `l` is that of the other half, too.
+  OpenRound(const RoundServices& s, const ChainPlace& p, std::shared_ptr<OfflineLists> l,
+            wire::RoundHeader d, Held drawn, std::shared_ptr<const TableEpoch> t, uint64_t now_s)
       : services(s),
+        place(p),
+        lists(std::move(l)),
         draft(std::move(d)),
         table(std::move(t)),
         drafted_s(now_s),
@@ -143,13 +188,19 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
       ABSL_LOCKS_EXCLUDED(work, gate);
   absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(PartedSource& answers)
       ABSL_LOCKS_EXCLUDED(work, gate);
+  absl::StatusOr<std::shared_ptr<HalfAnswersIntake>> BeginHalfAnswers(uint64_t bytes)
+      ABSL_LOCKS_EXCLUDED(work, gate);
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(QueriesIn queries,
                                                             const StageTry& stage)
       ABSL_LOCKS_EXCLUDED(work, gate);
+  // At party 1 of a round of two tiers: reads what clients or the other party have sent, commits to
+  // it, and returns it. May be repeated with the same bytes.
+  absl::StatusOr<Spool> TakeWhole(Content content, ByteSource& source)
+      ABSL_LOCKS_EXCLUDED(work, gate);
   // Becomes kSigned, which has to come next (checked). Returns the root of its secrets, where other
   // machines of the party need it.
-  std::optional<Seed> BecomeSigned(const wire::RoundHeader& header, RoundContext context,
-                                   std::shared_ptr<machines::Machines> joined)
+  std::optional<Seed> BecomeSigned(const wire::RoundHeader& header, const Digest& round_id,
+                                   RoundContext context, std::shared_ptr<machines::Machines> joined)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work, gate);
   // Makes the party's noise unless that was done.
   absl::Status MakeNoise(const RoundKeys& round_keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
@@ -165,13 +216,15 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
   Resources resources() const;
 
   const RoundServices& services;
+  const ChainPlace place;
+  const std::shared_ptr<OfflineLists> lists;
   const wire::RoundHeader draft;  // as this party sent it on
   // The epoch that the draft names, also after this party has taken another one.
   const std::shared_ptr<const TableEpoch> table;
   const uint64_t drafted_s;  // on the steady clock
 
-  // Of a signed round: its id, and the machines of the party. Used by the call that works on the
-  // round, but for GiveUp.
+  // Of a signed round: its id, also in a half, and the machines of the party. Used by the call that
+  // works on the round, but for GiveUp.
   Digest id = {};
   std::shared_ptr<machines::Machines> machines = Alone();
   // Nobody waits for this machine: what comes to it, and what it sends, is the whole.
@@ -201,7 +254,10 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
   std::weak_ptr<ListIntake> intake ABSL_GUARDED_BY(gate);  // one offline list at a time
   // The length of the offline list that was committed to.
   std::optional<uint64_t> list_bytes ABSL_GUARDED_BY(gate);
-  // From kReady to the end.
+  std::weak_ptr<HalfAnswersIntake> half_answers ABSL_GUARDED_BY(gate);
+  // At the head of a half, from kQueried to the end: how many queries went on.
+  std::optional<uint64_t> forwarded ABSL_GUARDED_BY(gate);
+  // From kReady to the end; at the tail of a half until it has answered.
   std::shared_ptr<const OnlineMaterial> material ABSL_GUARDED_BY(gate);
   std::vector<wire::StageReport> reports ABSL_GUARDED_BY(gate);
 
@@ -216,9 +272,14 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
   // The same for a call of a neighbour that comes after the offline stage, while the offline list
   // is not committed to; OK afterwards. Such a call must not wait for `work`: how long making noise
   // takes tells how much there is.
+  // In a half, FAILED_PRECONDITION also while that of the other half is not committed to.
   absl::Status CheckListTaken(PartyStage to) const ABSL_LOCKS_EXCLUDED(gate) {
-    const MutexLock lock(gate);
-    return secrets == nullptr ? absl::OkStatus() : stage.Check(to);
+    {
+      const MutexLock lock(gate);
+      if (secrets != nullptr) return stage.Check(to);
+    }
+    if (!place.half.has_value() || lists->all_committed()) return absl::OkStatus();
+    return absl::FailedPreconditionError("the list of the other half is not committed to");
   }
 
   // Advances to stage `to`, which holds `content`. FAILED_PRECONDITION, and nothing changes, if
@@ -231,6 +292,7 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
       SHOAL_RETURN_IF_ERROR(stage.Advance(to));
       ++generation;
       if constexpr (std::is_same_v<Content, Ready>) material = content.material;
+      if constexpr (std::is_same_v<Content, HalfAnswered>) material.reset();
       if (to == PartyStage::kOffline) secrets.reset();
     }
     held = std::move(content);
@@ -280,6 +342,7 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
     keys.reset();
     secrets.reset();
     material.reset();
+    if (const auto answers = half_answers.lock(); answers != nullptr) answers->Drop();
     machines->GiveUp();
     return intake.lock();
   }
@@ -390,13 +453,26 @@ class OpenRound : public std::enable_shared_from_this<OpenRound> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
 
   struct Taken {
-    // Nothing if they came before: then the round still holds what was made of them.
-    std::optional<wire::QueryBatch> queries;
-    uint64_t bytes;  // of their encoding
+    // Nothing if they came before: then the round still holds what was made of them. In a half
+    // without tallies: `records` has what came with the positions.
+    std::optional<wire::QueryBatch> queries = std::nullopt;
+    wire::RecordBatch records = {};
+    uint64_t bytes = 0;  // of their encoding
   };
   // Commits to queries.
   absl::StatusOr<Taken> TakeQueries(QueriesIn in, const RoundKeys& round_keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+
+  // The same of the bytes, for positions of this round or half.
+  absl::StatusOr<Taken> Decode(BytesView encoded, const RoundContext& context,
+                               uint32_t positions) const;
+  // The tail's part of AnswersTo.
+  absl::StatusOr<std::unique_ptr<ByteSource>> HalfAnswersTo(QueriesIn in)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+
+  // An error of a half without its figures, until all lists are committed to: what is missing tells
+  // how much noise there is. Other errors as they are.
+  absl::Status Quiet(const absl::Status& error) const;
 
   // A stage that is repeated with the same input replaces its report.
   void Report(wire::StageReport report) ABSL_LOCKS_EXCLUDED(gate);

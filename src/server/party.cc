@@ -7,11 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/query_buckets.h"
 #include "src/base/status_macros.h"
 #include "src/parallel/thread_pool.h"
+#include "src/server/half_online.h"
 #include "src/server/open_round.h"
 #include "src/server/terms.h"
 #include "src/sharing/batch.h"
+#include "src/sharing/halves.h"
 
 namespace shoal::server {
 namespace {
@@ -20,14 +23,25 @@ namespace {
 // after so long, many times over.
 constexpr uint64_t kOrdersArriveWithinS = 10;
 
+// INVALID_ARGUMENT unless the noise fits the table: rows, or in two tiers the places of a client's
+// queries.
+absl::Status CheckPhi(const round::TableFacts& facts, const roster::Roster& roster) {
+  const uint64_t most = roster.most_in_bucket();
+  const bool two_tiers = most != 0 && facts.query_buckets != 0;
+  return noise::CheckPhi(roster.noise(), two_tiers ? most * facts.query_buckets : facts.rows);
+}
+
 // INVALID_ARGUMENT unless a party can serve this epoch of the table.
-absl::Status CheckTable(const TableEpoch& table, const roster::Roster& roster, bool backend) {
+absl::Status CheckTable(const TableEpoch& table, const roster::Roster& roster, bool answers) {
   const size_t answer_bytes = table.facts.row_bytes + signature::kSignatureBytes;
-  if (backend && (table.answers.rows != table.facts.rows ||
+  if (answers && (table.answers.rows != table.facts.rows ||
                   table.answers.bytes.size() != table.facts.rows * answer_bytes)) {
-    return absl::InvalidArgumentError("the backend's table does not fit its manifest");
+    return absl::InvalidArgumentError("the table that answers come from does not fit its manifest");
   }
-  return noise::CheckPhi(roster.noise(), table.facts.rows);
+  if (table.facts.query_buckets != 0) {
+    SHOAL_RETURN_IF_ERROR(QueryBuckets::Check(table.facts.rows, table.facts.query_buckets));
+  }
+  return CheckPhi(table.facts, roster);
 }
 
 absl::Status CommitTable(const TableEpoch& table, Journal* journal) {
@@ -60,7 +74,8 @@ absl::Status Party::CheckOptions(const Options& options) {
         absl::StrCat("party ", number, ": the roster says ", options.roster.party(number).machines,
                      " machines, this is ", machines.rank, " of ", machines.count));
   }
-  return CheckTable(options.table, options.roster, number == options.roster.size());
+  return CheckTable(options.table, options.roster,
+                    number == options.roster.size() || options.roster.most_in_bucket() != 0);
 }
 
 absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
@@ -102,7 +117,6 @@ Party::Party(Options options, std::shared_ptr<const TableEpoch> table,
       resources_(resources),
       services_(new RoundServices{
           .party = options_.number,
-          .parties = options_.roster.size(),
           .journal = journal,
           .terms = options_.terms,
           .resources = resources,
@@ -132,13 +146,13 @@ absl::Status Party::CheckEpoch(const TableEpoch& next) const {
                                                       " of the table is not after epoch ",
                                                       present->epoch, ", which is served"));
   }
-  return noise::CheckPhi(roster().noise(), next.facts.rows);
+  return CheckPhi(next.facts, roster());
 }
 
 absl::Status Party::TakeEpoch(TableEpoch next) {
   const MutexLock taking(take_mutex_);
   SHOAL_RETURN_IF_ERROR(CheckEpoch(next));
-  SHOAL_RETURN_IF_ERROR(CheckTable(next, roster(), is_backend()));
+  SHOAL_RETURN_IF_ERROR(CheckTable(next, roster(), answers_from_table()));
   if (rank() > 0) {
     const MutexLock lock(table_mutex_);
     if (kept_.size() == kMostKept) {
@@ -196,26 +210,48 @@ absl::Status Party::CheckNewest(const TableEpoch& epoch) const {
       absl::StrCat("has taken epoch ", present->epoch, " of the table meanwhile"));
 }
 
-RoundContext Party::MakeContext(const wire::RoundHeader& header, const Digest& round_id) const {
+std::vector<ChainPlace> Party::PlacesIn(const wire::RoundHeader& header) const {
+  if (header.query_buckets() == 0) return {{.party = number(), .parties = roster().size()}};
+  constexpr uint32_t kOfAHalf = 2;
+  return {{.party = number(), .parties = kOfAHalf, .half = sharing::Half::kA},
+          {.party = PartyNumber(kOfAHalf + 1 - number().value()),
+           .parties = kOfAHalf,
+           .half = sharing::Half::kB}};
+}
+
+RoundContext Party::MakeContext(const wire::RoundHeader& header, const Digest& round_id,
+                                const ChainPlace& place) const {
   RoundContext context{.counter = RoundCounter(header.counter()),
                        .round_id = round_id,
-                       .party = number(),
-                       .parties = roster().size(),
+                       .party = place.party,
+                       .parties = place.parties,
                        .answer_bytes = header.answer_bytes(),
                        .max_rows = header.max_rows(),
                        .max_slots = header.max_slots(),
                        .noise = noise_,
                        .next_recipients = {}};
-  if (!is_backend()) context.next_machines = roster().party(number().value() + 1).machines;
+  if (place.half.has_value()) {
+    const sharing::HalfIds ids(round_id);
+    context.half = {.half = *place.half,
+                    .ids = ids,
+                    .buckets = QueryBuckets(header.max_rows(), header.query_buckets())};
+    context.round_id = ids.of(*place.half);
+    context.max_rows = header.query_buckets();
+  } else if (!is_backend()) {
+    context.next_machines = roster().party(number().value() + 1).machines;
+  }
   return context;
 }
 
 absl::StatusOr<RoundContext> Party::MakeWholeContext(const wire::RoundHeader& header,
-                                                     const Digest& round_id) const {
-  RoundContext context = MakeContext(header, round_id);
-  for (uint32_t next = number().value() + 1; next <= roster().size(); ++next) {
+                                                     const Digest& round_id,
+                                                     const ChainPlace& place) const {
+  RoundContext context = MakeContext(header, round_id, place);
+  // Half A has the first two keys.
+  const uint32_t first = place.half == sharing::Half::kB ? place.parties : 0;
+  for (uint32_t next = place.party.value() + 1; next <= place.parties; ++next) {
     onion::PublicKey key;
-    std::ranges::copy(AsBytes(header.onion_keys(static_cast<int>(next) - 1)), key.begin());
+    std::ranges::copy(AsBytes(header.onion_keys(static_cast<int>(first + next) - 1)), key.begin());
     SHOAL_ASSIGN_OR_RETURN(onion::Recipient recipient, onion::Recipient::Create(key));
     context.next_recipients.push_back(std::move(recipient));
   }
@@ -234,8 +270,8 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
     return absl::FailedPreconditionError(absl::StrCat(
         "has another epoch of the table than the proposal names: epoch ", table->epoch));
   }
-  SHOAL_RETURN_IF_ERROR(
-      round::CheckHeader(draft, number().value() - 1, roster(), table->facts, now_s));
+  SHOAL_RETURN_IF_ERROR(round::CheckHeader(draft, round::OnionKeysBefore(draft, number().value()),
+                                           roster(), table->facts, now_s));
   const RoundCounter counter(draft.counter());
   if (counter <= journal_->highest_round()) {
     return absl::FailedPreconditionError(
@@ -257,7 +293,10 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
     }
     SHOAL_RETURN_IF_ERROR(options_.terms->CheckRoom());
   }
-  SHOAL_RETURN_IF_ERROR(CheckEmptyRound(MakeContext(draft, Digest()), resources_));
+  const std::vector<ChainPlace> places = PlacesIn(draft);
+  for (const ChainPlace& place : places) {
+    SHOAL_RETURN_IF_ERROR(CheckEmptyRound(MakeContext(draft, Digest(), place), resources_));
+  }
   // Nobody else adds a draft or a round meanwhile, so that what is checked here still holds below.
   const MutexLock drafting(draft_mutex_);
   {
@@ -272,33 +311,41 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
                                                        " rounds are open here already"));
     }
   }
-  Seed root = random_->NewSeed();
-  std::optional<Seed> kept;
-  if (options_.machines.opened != nullptr) kept = root.Clone();
-  OpenRound::Drafted drawn{RoundSecrets(std::move(root)), std::move(kept)};
+  const Seed root = random_->NewSeed();
+  std::vector<OpenRound::Drafted> drawn;
+  std::vector<std::string> keys;
+  for (const ChainPlace& place : places) {
+    std::optional<Seed> kept;
+    if (options_.machines.opened != nullptr) kept = root.Clone();
+    drawn.push_back(
+        {RoundSecrets(place.half.has_value() ? sharing::HalfRoot(root.view(), *place.half)
+                                             : root.Clone()),
+         std::move(kept)});
+    keys.push_back(ToString(drawn.back().secrets.OnionKeyPair().public_key));
+  }
   wire::RoundHeader extended = draft;
   extended.DiscardUnknownFields();  // only what was checked is sent on
-  extended.add_onion_keys(ToString(drawn.secrets.OnionKeyPair().public_key));
+  round::AddOnionKeys(keys, extended);
+  const auto lists = std::make_shared<OfflineLists>(places.size(), services_->stage_done);
+  RoundParts parts;
+  for (size_t i = 0; i < places.size(); ++i) {
+    parts.push_back(std::make_shared<OpenRound>(*services_, places[i], lists, extended,
+                                                std::move(drawn[i]), table,
+                                                clock_->SteadySeconds()));
+  }
   const MutexLock lock(mutex_);
-  drafts_[counter] = std::make_shared<OpenRound>(*services_, extended, std::move(drawn), table,
-                                                 clock_->SteadySeconds());
+  drafts_[counter] = std::move(parts);
   return extended;
 }
 
 namespace {
 
-// INVALID_ARGUMENT unless the header is the draft that this party sent on, plus the others' keys.
-absl::Status CheckIsOfDraft(const wire::RoundHeader& draft, const wire::RoundHeader& header,
-                            const Digest& id) {
-  wire::RoundHeader completed = draft;
-  for (int i = completed.onion_keys_size(); i < header.onion_keys_size(); ++i) {
-    completed.add_onion_keys(header.onion_keys(i));
-  }
-  if (round::RoundId(completed) != id) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("round ", header.counter(), ": its header came back changed"));
-  }
-  return absl::OkStatus();
+std::optional<Seed> SignPart(OpenRound& open, const wire::RoundHeader& header, const Digest& id,
+                             RoundContext context,
+                             const std::shared_ptr<machines::Machines>& machines)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(open.work) {
+  const MutexLock gate(open.gate);
+  return open.BecomeSigned(header, id, std::move(context), machines);
 }
 
 }  // namespace
@@ -306,28 +353,38 @@ absl::Status CheckIsOfDraft(const wire::RoundHeader& draft, const wire::RoundHea
 absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& from_next) {
   const wire::RoundHeader& header = from_next.header();
   const RoundCounter counter(header.counter());
-  RoundPointer open;
+  RoundParts parts;
   {
     const MutexLock lock(mutex_);
-    if (const auto found = drafts_.find(counter); found != drafts_.end()) open = found->second;
+    if (const auto found = drafts_.find(counter); found != drafts_.end()) parts = found->second;
   }
-  const std::shared_ptr<const TableEpoch> table = open != nullptr ? open->table : this->table();
-  SHOAL_RETURN_IF_ERROR(
-      round::CheckHeader(header, roster().size(), roster(), table->facts, clock_->NowSeconds()));
-  if (open == nullptr) {
+  const std::shared_ptr<const TableEpoch> table =
+      parts.empty() ? this->table() : parts.front()->table;
+  SHOAL_RETURN_IF_ERROR(round::CheckHeader(header, round::OnionKeysOf(header, roster()), roster(),
+                                           table->facts, clock_->NowSeconds()));
+  if (parts.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", counter.value(), ": not drafted here, or signed already"));
   }
   // Spares a draft that can no longer be signed the record in the journal. The check that counts
   // is the one below.
   SHOAL_RETURN_IF_ERROR(CheckNewest(*table));
-  const OpenRound::Working working(*open);
+  // Keeps other calls of this kind from the other half, too: nothing else works on a draft.
+  OpenRound& first = *parts.front();
+  const OpenRound::Working working(first);
   SHOAL_RETURN_IF_ERROR(
-      Annotate(open->Check(PartyStage::kSigned),
+      Annotate(first.Check(PartyStage::kSigned),
                absl::StrCat("round ", counter.value(), ": not drafted here, or signed already")));
   const Digest id = round::RoundId(header);
-  SHOAL_RETURN_IF_ERROR(CheckIsOfDraft(open->draft, header, id));
-  SHOAL_ASSIGN_OR_RETURN(RoundContext context, MakeWholeContext(header, id));
+  if (!round::Completes(first.draft, header)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("round ", counter.value(), ": its header came back changed"));
+  }
+  std::vector<RoundContext> contexts;
+  for (const RoundPointer& part : parts) {
+    SHOAL_ASSIGN_OR_RETURN(RoundContext context, MakeWholeContext(header, id, part->place));
+    contexts.push_back(std::move(context));
+  }
   SHOAL_ASSIGN_OR_RETURN(std::vector<signature::Signature> signatures, SignaturesOf(from_next));
   SHOAL_RETURN_IF_ERROR(journal_->CommitRound(counter, Content::kHeader, id));
   signatures.push_back(key_->Sign(id));
@@ -339,10 +396,9 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   out.set_signature(ToString(sum.bytes()));
   absl::Status signed_now;
   {
-    const MutexLock lock(mutex_);
-    const MutexLock gate(open->gate);
+    const MutexLock lock(mutex_);  // without which no draft ends
     signed_now = CheckNewest(*table);
-    if (signed_now.ok()) signed_now = open->stage.Check(PartyStage::kSigned);
+    if (signed_now.ok()) signed_now = first.Check(PartyStage::kSigned);
     absl::StatusOr<std::shared_ptr<machines::Machines>> machines;
     if (signed_now.ok()) {
       machines = options_.machines.join(++opened_, id);
@@ -350,11 +406,16 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     }
     if (signed_now.ok()) {
       std::optional<Seed> root =
-          open->BecomeSigned(header, std::move(context), *std::move(machines));
+          SignPart(first, header, id, std::move(contexts.front()), *machines);
+      for (size_t i = 1; i < parts.size(); ++i) {
+        OpenRound& part = *parts[i];
+        const OpenRound::Working other(part);
+        SignPart(part, header, id, std::move(contexts[i]), *machines);
+      }
       // Before anybody can end the round, so that the others hear of both in this order.
       if (root.has_value()) options_.machines.opened({opened_, out, *std::move(root)});
       drafts_.erase(counter);
-      rounds_[id] = open;
+      rounds_[id] = parts;
     }
   }
   if (!signed_now.ok()) {
@@ -393,15 +454,17 @@ absl::Status Party::Open(const RoundOpening& opening, const Digest& id,
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEpoch> table, TableOf(header));
   SHOAL_RETURN_IF_ERROR(
       round::CheckHeader(header, roster().size(), roster(), table->facts, clock_->NowSeconds()));
+  // Only rounds for rows have several machines.
+  const ChainPlace place{.party = number(), .parties = roster().size()};
   RoundSecrets secrets(opening.root.Clone());
   if (header.onion_keys(static_cast<int>(number().value()) - 1) !=
       ToString(secrets.OnionKeyPair().public_key)) {
     return absl::InvalidArgumentError("a round's seed is not that of its header");
   }
-  SHOAL_ASSIGN_OR_RETURN(RoundContext context, MakeWholeContext(header, id));
+  SHOAL_ASSIGN_OR_RETURN(RoundContext context, MakeWholeContext(header, id, place));
   const auto open = std::make_shared<OpenRound>(
-      *services_, header, OpenRound::Drafted{std::move(secrets), std::nullopt}, table,
-      clock_->SteadySeconds());
+      *services_, place, std::make_shared<OfflineLists>(1, services_->stage_done), header,
+      OpenRound::Drafted{std::move(secrets), std::nullopt}, table, clock_->SteadySeconds());
   const OpenRound::Working working(*open);
   const MutexLock lock(mutex_);
   if (rounds_.contains(id)) return absl::AlreadyExistsError("the round is open already");
@@ -410,8 +473,8 @@ absl::Status Party::Open(const RoundOpening& opening, const Digest& id,
         absl::StrCat(options_.max_open_rounds, " rounds are open here already"));
   }
   const MutexLock gate(open->gate);
-  open->BecomeSigned(header, std::move(context), machines);
-  rounds_[id] = open;
+  open->BecomeSigned(header, id, std::move(context), machines);
+  rounds_[id] = {open};
   return absl::OkStatus();
 }
 
@@ -421,7 +484,7 @@ absl::Status Party::Withdraw(RoundCounter counter) {
     const MutexLock lock(mutex_);
     const bool drafted = DropDraftLocked(counter);
     const auto found = std::ranges::find_if(
-        rounds_, [&](const auto& entry) { return entry.second->counter() == counter; });
+        rounds_, [&](const auto& entry) { return entry.second.front()->counter() == counter; });
     if (found != rounds_.end()) signed_round = found->first;
     if (!drafted && !signed_round.has_value()) return absl::OkStatus();
   }
@@ -435,13 +498,30 @@ absl::Status Party::EndInJournal(RoundCounter counter) const {
 bool Party::DropDraftLocked(RoundCounter counter) {
   const auto found = drafts_.find(counter);
   if (found == drafts_.end()) return false;
-  const RoundPointer open = found->second;
+  const RoundParts parts = std::move(found->second);
   drafts_.erase(found);
-  open->Leave();
+  Leave(parts);
   return true;
 }
 
-absl::StatusOr<std::shared_ptr<OpenRound>> Party::Find(const Digest& round_id) const {
+std::vector<std::shared_ptr<Party::Intake>> Party::Leave(const RoundParts& parts) {
+  std::vector<std::shared_ptr<Intake>> intakes;
+  for (const RoundPointer& part : parts) {
+    if (auto intake = part->Leave(); intake != nullptr) intakes.push_back(std::move(intake));
+  }
+  return intakes;
+}
+
+absl::StatusOr<std::shared_ptr<OpenRound>> Party::Find(const Digest& round_id,
+                                                       sharing::Half half) const {
+  SHOAL_ASSIGN_OR_RETURN(const RoundParts parts, FindAll(round_id));
+  if (half == sharing::Half::kA) return parts.front();
+  if (parts.size() > 1) return parts.back();
+  return absl::FailedPreconditionError(absl::StrCat("round ", Hex(BytesView(round_id).first(8)),
+                                                    "..: is for rows, and has no half"));
+}
+
+absl::StatusOr<Party::RoundParts> Party::FindAll(const Digest& round_id) const {
   const MutexLock lock(mutex_);
   const auto found = rounds_.find(round_id);
   if (found == rounds_.end()) {
@@ -452,26 +532,31 @@ absl::StatusOr<std::shared_ptr<OpenRound>> Party::Find(const Digest& round_id) c
 }
 
 absl::StatusOr<PartyStage> Party::Stage(const Digest& round_id) const {
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  const MutexLock lock(open->gate);
-  return open->stage.get();
+  SHOAL_ASSIGN_OR_RETURN(const RoundParts parts, FindAll(round_id));
+  PartyStage stage = PartyStage::kEnded;
+  for (const RoundPointer& part : parts) {
+    const MutexLock lock(part->gate);
+    stage = std::min(stage, part->stage.get());
+  }
+  return stage;
 }
 
 absl::Status Party::Break(OpenRound& open, const absl::Status& why) {
   if (open.alone()) return why;
-  std::shared_ptr<OpenRound> broken;
-  std::shared_ptr<Intake> intake;
+  // A round of several machines is for rows.
+  RoundParts broken;
+  std::vector<std::shared_ptr<Intake>> intakes;
   {
     const MutexLock lock(mutex_);
     const auto found = rounds_.find(open.id);
-    if (found != rounds_.end() && found->second.get() == &open) {
-      broken = found->second;
+    if (found != rounds_.end() && found->second.front().get() == &open) {
+      broken = std::move(found->second);
       rounds_.erase(found);
-      intake = open.Leave();
+      intakes = Leave(broken);
     }
   }
-  if (broken != nullptr) {
-    if (intake != nullptr) intake->TakeWork();
+  if (!broken.empty()) {
+    for (const auto& intake : intakes) intake->TakeWork();
     if (options_.machines.ended) options_.machines.ended(open.id);
     if (options_.ended) options_.ended(open.counter(), why.message());
     if (!EndInJournal(open.counter()).ok()) {
@@ -498,10 +583,13 @@ absl::Status Party::SendTogether(const Digest& round_id, absl::string_view what,
 }
 
 absl::Status Party::PrepareNoise(const Digest& round_id) {
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  const OpenRound::Working working(*open);
-  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
-  return open->MakeNoise(*keys);
+  SHOAL_ASSIGN_OR_RETURN(const RoundParts parts, FindAll(round_id));
+  for (const RoundPointer& open : parts) {
+    const OpenRound::Working working(*open);
+    SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+    SHOAL_RETURN_IF_ERROR(open->MakeNoise(*keys));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> Party::AnswerBytes(const Digest& round_id) const {
@@ -513,28 +601,57 @@ Party::InputLimits::InputLimits(uint64_t onions, size_t onion_bytes)
     : offline_bytes(onions * onion_bytes),
       queries_bytes(wire::MaxQueryBatchBytes(static_cast<uint32_t>(onions))) {}
 
-Party::InputLimits Party::MaxInput() const {
-  return {MaxOnions(), OnionBytesFor(roster().size(), number().value())};
+Party::Largest Party::LargestOfEpochs() const {
+  Largest largest;
+  const auto count = [&](const round::TableFacts& facts) {
+    largest.rows = std::max(largest.rows, facts.rows);
+    largest.answer_bytes = std::max<uint64_t>(largest.answer_bytes,
+                                              facts.row_bytes + signature::kSignatureBytes);
+    if (facts.query_buckets == 0) return;
+    const size_t s = QueryBuckets(facts.rows, facts.query_buckets).selection_bytes();
+    largest.buckets = std::max<uint64_t>(largest.buckets, facts.query_buckets);
+    largest.record_bytes =
+        std::max<uint64_t>(largest.record_bytes, sharing::ForwardedBytes(sharing::Half::kA, s));
+  };
+  const MutexLock lock(table_mutex_);
+  count(table_->facts);
+  for (const auto& earlier : earlier_) {
+    if (const auto epoch = earlier.lock()) count(epoch->facts);
+  }
+  return largest;
 }
 
-uint64_t Party::MaxOnions() const {
-  uint64_t rows;
-  {
-    const MutexLock lock(table_mutex_);
-    rows = table_->facts.rows;
-    for (const auto& earlier : earlier_) {
-      if (const auto epoch = earlier.lock()) rows = std::max(rows, epoch->facts.rows);
-    }
-  }
-  return std::min<uint64_t>(MaxPositions(number(), roster().max_slots(), rows, noise_),
+uint64_t Party::MaxOnions(const Largest& largest) const {
+  const bool two_tiers = largest.buckets != 0 && roster().most_in_bucket() != 0;
+  return std::min<uint64_t>(MaxPositions(number(), roster().max_slots(),
+                                         two_tiers ? largest.buckets : largest.rows, noise_),
                             OnlineMaterial::kDead - 1);
+}
+
+uint64_t Party::MaxOnions() const { return MaxOnions(LargestOfEpochs()); }
+
+Party::InputLimits Party::MaxInput() const {
+  const Largest largest = LargestOfEpochs();
+  const uint64_t onions = MaxOnions(largest);
+  InputLimits limits(onions, OnionBytesFor(roster().size(), number().value()));
+  if (largest.buckets == 0 || roster().most_in_bucket() == 0) return limits;
+  // Party 2 is the tail of half A and the head of half B. Each list has as many positions at most.
+  const uint32_t slots = roster().max_slots();
+  limits.queries_bytes =
+      wire::MaxRecordBatchBytes(static_cast<uint32_t>(onions), largest.record_bytes);
+  limits.pieces_bytes = slots * (kSubmissionLengthBytes + onion::SubmissionBytes(2, 1));
+  limits.parts_bytes =
+      wire::MaxRecordBatchBytes(slots, sharing::PartBytes(sharing::Half::kB, 0));
+  limits.half_answers_bytes = onions * sharing::TaggedBytes(largest.answer_bytes);
+  return limits;
 }
 
 absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
                                                                    uint64_t bytes,
-                                                                   const StageTry& stage) {
+                                                                   const StageTry& stage,
+                                                                   sharing::Half half) {
   // Only headers that this party has signed are found by their id.
-  const absl::StatusOr<RoundPointer> found = Find(round::RoundId(header.header()));
+  const absl::StatusOr<RoundPointer> found = Find(round::RoundId(header.header()), half);
   const std::shared_ptr<const TableEpoch> table = found.ok() ? (*found)->table : this->table();
   // An open round was in its time when it was signed, and EndExpired ends it.
   const uint64_t now_s = found.ok() ? (*found)->draft.announced_s() : clock_->NowSeconds();
@@ -566,45 +683,130 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   return intake->open()->Offline(*intake);
 }
 
+absl::StatusOr<Party::Pieces> Party::TakePieces(const Digest& round_id, ByteSource& a,
+                                                ByteSource& b) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer half_a, Find(round_id, sharing::Half::kA));
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer half_b, Find(round_id, sharing::Half::kB));
+  if (number().value() != 1) return absl::FailedPreconditionError("clients submit to party 1");
+  SHOAL_ASSIGN_OR_RETURN(Spool of_a, half_a->TakeWhole(Content::kOfflineInput, a));
+  SHOAL_ASSIGN_OR_RETURN(Spool of_b, half_b->TakeWhole(Content::kPieces, b));
+  return Pieces{.a = std::move(of_a), .b = std::move(of_b)};
+}
+
+namespace {
+
+absl::Status AnswersItself() {
+  return absl::FailedPreconditionError("the backend answers queries itself");
+}
+
+// Answers that have all come.
+class WholeAnswers final : public AnswerSource {
+ public:
+  explicit WholeAnswers(Spool answers) : answers_(std::move(answers)) {}
+  uint64_t size() const override { return answers_.size(); }
+  absl::StatusOr<BytesView> Next() override {
+    constexpr uint64_t kPieceBytes = 1 << 20;
+    piece_.resize(std::min(kPieceBytes, answers_.size() - given_));
+    SHOAL_RETURN_IF_ERROR(answers_.Read(given_, piece_));
+    given_ += piece_.size();
+    return BytesView(piece_);
+  }
+  bool in_memory() const override { return answers_.in_memory(); }
+  Spool TakeList() override {
+    SHOAL_CHECK(given_ == answers_.size());
+    return std::move(answers_);
+  }
+
+ private:
+  Spool answers_;
+  uint64_t given_ = 0;
+  SecretVector<uint8_t> piece_;
+};
+
+}  // namespace
+
 absl::StatusOr<QueriesOut> Party::Queries(const Digest& round_id, QueriesIn queries,
-                                          const StageTry& stage) {
-  if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+                                          const StageTry& stage, sharing::Half half) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id, half));
+  if (open->place.is_last()) return AnswersItself();
   return open->Queries(std::move(queries), stage);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& round_id,
                                                                  QueriesIn queries,
-                                                                 const StageTry& stage) {
-  if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+                                                                 const StageTry& stage,
+                                                                 sharing::Half half) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id, half));
+  if (!open->place.is_last()) {
+    return absl::FailedPreconditionError("only the backend answers queries");
+  }
   return open->AnswerQueries(std::move(queries), stage);
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round_id,
-                                                             PartedSource& answers) {
-  if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+                                                             PartedSource& answers,
+                                                             sharing::Half half) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id, half));
+  if (open->place.is_last()) return AnswersItself();
   return open->Answers(answers);
 }
 
+absl::StatusOr<std::shared_ptr<HalfAnswersIntake>> Party::BeginHalfAnswers(const Digest& round_id,
+                                                                           uint64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id, sharing::Half::kB));
+  if (open->place.is_last()) return AnswersItself();
+  return open->BeginHalfAnswers(bytes);
+}
+
+absl::StatusOr<Party::Returned> Party::MostReturned(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id, sharing::Half::kB));
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+  const RoundContext& context = keys->context;
+  const uint64_t positions = std::min<uint64_t>(
+      MaxPositions(context.party, context.max_slots, context.max_rows, context.noise),
+      OnlineMaterial::kDead - 1);
+  return Returned{.list_bytes = positions * context.onion_bytes(),
+                  .batch_bytes = wire::MaxRecordBatchBytes(static_cast<uint32_t>(positions),
+                                                           context.half->forwarded_bytes())};
+}
+
+absl::StatusOr<std::unique_ptr<AnswerSource>> Party::TakeHeadAnswers(const Digest& round_id,
+                                                                     uint64_t queries,
+                                                                     ByteSource& answers) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id, sharing::Half::kB));
+  {
+    const MutexLock lock(open->gate);
+    if (!open->place.is_last() || open->stage.get() != PartyStage::kAnswered) {
+      return absl::FailedPreconditionError("answers came before half B was answered");
+    }
+  }
+  const uint64_t expected = queries * round::TaggedAnswerBytes(open->draft);
+  if (answers.size() != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("answers: ", answers.size(), " bytes, where ",
+                                                   queries, " parts were sent and ", expected,
+                                                   " bytes are due"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(Spool all, open->TakeWhole(Content::kAnswersInput, answers));
+  return std::make_unique<WholeAnswers>(std::move(all));
+}
+
 absl::Status Party::End(const Digest& round_id) {
-  RoundPointer open;
-  std::shared_ptr<Intake> intake;
+  RoundParts parts;
+  std::vector<std::shared_ptr<Intake>> intakes;
   {
     const MutexLock lock(mutex_);
     const auto found = rounds_.find(round_id);
     if (found == rounds_.end()) return absl::OkStatus();
-    open = found->second;
+    parts = std::move(found->second);
     rounds_.erase(found);
-    intake = open->Leave();
+    intakes = Leave(parts);
   }
   // From here on no list can begin. A list on its way in loses its keys now, whenever the neighbour
   // sends the rest. A call that still works on the round finishes first.
-  if (intake != nullptr) intake->TakeWork();
+  for (const auto& intake : intakes) intake->TakeWork();
   if (options_.machines.ended) options_.machines.ended(round_id);
-  { const OpenRound::Working working(*open); }
-  return EndInJournal(open->counter());
+  for (const RoundPointer& part : parts) const OpenRound::Working working(*part);
+  return EndInJournal(parts.front()->counter());
 }
 
 void Party::EndAll() {
@@ -612,8 +814,8 @@ void Party::EndAll() {
   std::vector<RoundCounter> counters;
   {
     const MutexLock lock(mutex_);
-    for (const auto& [id, open] : rounds_) ids.push_back(id);
-    for (const auto& [counter, open] : drafts_) counters.push_back(counter);
+    for (const auto& [id, parts] : rounds_) ids.push_back(id);
+    for (const auto& [counter, parts] : drafts_) counters.push_back(counter);
   }
   // An end that cannot be stored now is stored at the next start.
   for (const Digest& id : ids) End(id).IgnoreError();
@@ -622,8 +824,8 @@ void Party::EndAll() {
 
 void Party::EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why) {
   struct Ended {
-    RoundPointer open;
-    std::shared_ptr<Intake> intake;
+    RoundParts parts;
+    std::vector<std::shared_ptr<Intake>> intakes;
     absl::string_view why;
     bool draft;
   };
@@ -634,11 +836,11 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
     unwritten.swap(unwritten_);
     const auto end_in = [&](auto& map, bool draft) {
       std::erase_if(map, [&](const auto& entry) {
-        const RoundPointer& open = entry.second;
-        const absl::string_view reason = why(*open, draft);
+        const OpenRound& open = *entry.second.front();
+        const absl::string_view reason = why(open, draft);
         if (reason.empty()) return false;
-        ended.push_back({open, open->Leave(), reason, draft});
-        unwritten.insert(open->counter());
+        ended.push_back({entry.second, Leave(entry.second), reason, draft});
+        unwritten.insert(open.counter());
         return true;
       });
     };
@@ -646,10 +848,11 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
     end_in(drafts_, /*draft=*/true);
   }
   for (const Ended& one : ended) {
-    if (one.intake != nullptr) one.intake->TakeWork();
-    one.open->DropIfEnded();
-    if (!one.draft && options_.machines.ended) options_.machines.ended(one.open->id);
-    if (options_.ended) options_.ended(one.open->counter(), one.why);
+    for (const auto& intake : one.intakes) intake->TakeWork();
+    for (const RoundPointer& part : one.parts) part->DropIfEnded();
+    const OpenRound& open = *one.parts.front();
+    if (!one.draft && options_.machines.ended) options_.machines.ended(open.id);
+    if (options_.ended) options_.ended(open.counter(), one.why);
   }
   std::erase_if(unwritten, [&](RoundCounter counter) { return EndInJournal(counter).ok(); });
   const MutexLock lock(mutex_);
@@ -670,7 +873,7 @@ absl::StatusOr<std::vector<RoundCounter>> Party::TakeLive(const wire::SignedLive
   for (const uint64_t counter : list.rounds()) lacking.emplace(counter);
   const MutexLock lock(mutex_);
   heard_s_ = clock_->SteadySeconds();
-  for (const auto& [id, open] : rounds_) lacking.erase(open->counter());
+  for (const auto& [id, parts] : rounds_) lacking.erase(parts.front()->counter());
   return std::vector<RoundCounter>(lacking.begin(), lacking.end());
 }
 
@@ -701,24 +904,53 @@ void Party::EndExpired() {
   });
 }
 
+namespace {
+
+// What a round has in its online stage. Keeps it while it is read: the round may go on or end
+// meanwhile.
+struct Online {
+  KeysPointer keys;
+  std::shared_ptr<const OnlineMaterial> material;
+};
+std::optional<Online> OnlineOf(const OpenRound& open) {
+  const MutexLock lock(open.gate);
+  if (open.keys == nullptr || open.material == nullptr) return std::nullopt;
+  return Online{open.keys, open.material};
+}
+
+// The number of the first slot that is no living position.
+size_t FirstUnknown(const OnlineMaterial& material, std::span<const uint32_t> slots) {
+  const auto good = std::ranges::find_if_not(
+      slots, [&](uint32_t slot) { return slot < material.positions && !material.dead(slot); });
+  return static_cast<size_t>(good - slots.begin());
+}
+
+}  // namespace
+
 size_t Party::FirstWrongToken(const Digest& round_id, std::span<const uint32_t> slots,
                               std::span<const sharing::Token> tokens) const {
   SHOAL_CHECK(slots.size() == tokens.size());
   const auto open = Find(round_id);
   if (!open.ok()) return 0;
-  // Keeps the material while this reads it: the round may go on or end meanwhile.
-  std::shared_ptr<const OnlineMaterial> material;
-  {
-    const MutexLock lock((*open)->gate);
-    material = (*open)->material;
-  }
-  if (material == nullptr) return 0;
-  // Checks tokens up to the first slot that is no living position.
-  const auto good = std::ranges::find_if_not(
-      slots, [&](uint32_t slot) { return slot < material->positions && !material->dead(slot); });
-  const auto known = static_cast<size_t>(good - slots.begin());
-  return sharing::FirstWrongToken(material->seeds.data(), slots.first(known), round_id,
-                                  tokens.first(known));
+  const auto online = OnlineOf(**open);
+  if (!online.has_value()) return 0;
+  const OnlineMaterial& material = *online->material;
+  const size_t known = FirstUnknown(material, slots);
+  return sharing::FirstWrongToken(material.seeds.data(), slots.first(known),
+                                  online->keys->context.round_id, tokens.first(known));
+}
+
+size_t Party::FirstWrongPart(const Digest& round_id, std::span<const uint32_t> slots,
+                             BytesView parts) const {
+  const auto open = Find(round_id);
+  if (!open.ok()) return 0;
+  const auto online = OnlineOf(**open);
+  if (!online.has_value() || !online->keys->context.half.has_value()) return 0;
+  const size_t part_bytes = online->keys->context.half->part_bytes();
+  SHOAL_CHECK(parts.size() == slots.size() * part_bytes);
+  const size_t known = FirstUnknown(*online->material, slots);
+  return server::FirstWrongPart(online->keys->context, *online->material, slots.first(known),
+                                parts.first(known * part_bytes));
 }
 
 size_t Party::open_rounds() const {
@@ -727,10 +959,14 @@ size_t Party::open_rounds() const {
 }
 
 std::vector<wire::StageReport> Party::Reports(const Digest& round_id) const {
-  const auto open = Find(round_id);
-  if (!open.ok()) return {};
-  const MutexLock lock((*open)->gate);
-  return (*open)->reports;
+  const auto parts = FindAll(round_id);
+  std::vector<wire::StageReport> reports;
+  if (!parts.ok() || !parts->front()->lists->all_committed()) return reports;
+  for (const RoundPointer& part : *parts) {
+    const MutexLock lock(part->gate);
+    reports.insert(reports.end(), part->reports.begin(), part->reports.end());
+  }
+  return reports;
 }
 
 }  // namespace shoal::server

@@ -18,6 +18,10 @@
 // A round that it has signed ends under the epoch that its header names, whose rows the round
 // keeps.
 //
+// A round of two tiers (docs/protocol.md, section 11) has one header, counter and life, and two
+// halves, each with a stage, lists, noise and commitments of its own. Calls of a stage name the
+// half; in a round for rows it is not looked at. Whoever ends a round ends both halves.
+//
 // Before a call returns anything for a neighbour, the journal holds the digest of the call's whole
 // input. Before the last piece of an output is handed out, the journal holds the digest of the
 // whole output. A call repeated with the same input returns the same bytes; a call with another
@@ -56,12 +60,15 @@
 #include "src/server/slices.h"
 #include "src/server/stage_input.h"
 #include "src/server/table_epoch.h"
+#include "src/sharing/halves.h"
 #include "src/sharing/sharing.h"
+#include "src/storage/spool.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::server {
 
+struct ChainPlace;
 class OpenRound;
 struct RoundServices;
 class Terms;
@@ -152,6 +159,9 @@ class Party {
   std::shared_ptr<const TableEpoch> table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
   PartyNumber number() const { return options_.number; }
   bool is_backend() const { return number().value() == roster().size(); }
+  // Whether this party answers queries from the table: the backend, and both parties of two tiers,
+  // as tails of their halves.
+  bool answers_from_table() const { return is_backend() || roster().most_in_bucket() != 0; }
   // Null if this party keeps none.
   Terms* terms() const { return options_.terms; }
 
@@ -206,12 +216,12 @@ class Party {
   // machines of the round are told of an error.
   absl::Status Open(const RoundOpening& opening) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Makes this party's noise for a round that it has signed, unless that is made already. May be
-  // called ahead of time, from any thread.
+  // Makes this party's noise for a round that it has signed, unless that is made already: for the
+  // half whose head it is. May be called ahead of time, from any thread.
   absl::Status PrepareNoise(const Digest& round_id);
 
-  // The bytes of an answer with its tag, in a round that this party has signed. NOT_FOUND if it is
-  // not open.
+  // The bytes of an answer with its tag, of one half in a round of two tiers, in a round that this
+  // party has signed. NOT_FOUND if it is not open.
   absl::StatusOr<uint64_t> AnswerBytes(const Digest& round_id) const;
 
   // Bounds on the input of Offline and Queries in any round, of any epoch with open rounds.
@@ -221,6 +231,10 @@ class Party {
     InputLimits(uint64_t onions, size_t onion_bytes);
     uint64_t offline_bytes;
     uint64_t queries_bytes;
+    // At the head of half B: of HeadOffline, HeadQueries and HeadAnswers. Else 0.
+    uint64_t pieces_bytes = 0;
+    uint64_t parts_bytes = 0;
+    uint64_t half_answers_bytes = 0;
   };
   InputLimits MaxInput() const;
   // The onions, and so the queries, in that input.
@@ -236,8 +250,10 @@ class Party {
   // party 1 and each of several machines needs; FAILED_PRECONDITION once a list of another
   // length was taken. For I/O threads: neither this call nor the intake waits for other long work;
   // but one of several machines of party 1 waits until all begin.
+  // The head of half B gets submissions, too, as party 1 does.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
-                                                       uint64_t bytes, const StageTry& stage = {});
+                                                       uint64_t bytes, const StageTry& stage = {},
+                                                       sharing::Half half = sharing::Half::kA);
   // Returns the list for the next party (empty at the backend), made as it is read. Takes the list
   // from `rest` first, if there is one, whose errors it returns. INVALID_ARGUMENT if the input is
   // not complete. Once the input is committed to, the onion key is erased, and what the noise and
@@ -264,23 +280,58 @@ class Party {
   // a later one has to wait. Always true at a party of one machine.
   bool IsAtWork(const Digest& round_id, uint64_t attempt) const;
 
+  // At party 1 of a round of two tiers, before Offline of either half: reads what clients have
+  // submitted, pieces A and pieces B, each as Submissions has them, and returns it once the party
+  // has committed to all of it. FAILED_PRECONDITION if other submissions were taken before; errors
+  // of the sources and of the spools. Each source is read once.
+  struct Pieces {
+    Spool a, b;
+  };
+  absl::StatusOr<Pieces> TakePieces(const Digest& round_id, ByteSource& a, ByteSource& b);
+
   // At every party but the backend: takes this machine's slice of the queries and returns its slice
   // of the next party's. Then erases the noise queries and the shares. The same queries get the
   // same bytes, which are kept. One of several machines waits until all have theirs; errors as
   // Offline. Here and below FAILED_PRECONDITION, naming both stages (round_stage.h), if the stage
   // before is not done.
+  //
+  // In a half the head's part: parts of queries come in, and what they are for the tail goes out.
+  // FAILED_PRECONDITION, here and below, also while a list of the other half is missing.
   absl::StatusOr<QueriesOut> Queries(const Digest& round_id, QueriesIn queries,
-                                     const StageTry& stage = {});
+                                     const StageTry& stage = {},
+                                     sharing::Half half = sharing::Half::kA);
   // At every party but the backend: takes all answers of the next party, in parts as they come, and
   // returns those for the previous one. INVALID_ARGUMENT for a wrong number of bytes; errors of the
   // source. The list that party 1 may take from the source has the memory that the round has
   // reserved for it (round_memory.h), and may outlive the round.
   absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(const Digest& round_id,
-                                                        PartedSource& answers);
-  // At the backend: takes queries and returns the answers for the previous party.
+                                                        PartedSource& answers,
+                                                        sharing::Half half = sharing::Half::kA);
+  // At the backend: takes queries and returns the answers for the previous party. At the tail of a
+  // half all of them are made first, and what they were made of is erased.
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const Digest& round_id,
                                                             QueriesIn queries,
-                                                            const StageTry& stage = {});
+                                                            const StageTry& stage = {},
+                                                            sharing::Half half = sharing::Half::kA);
+  // At the head of half B: begins an input of so many bytes of answers, for Answers. If another one
+  // is on its way in, that one is given up. INVALID_ARGUMENT unless that is the length of the
+  // answers to the queries that went on; FAILED_PRECONDITION before there were any. For I/O
+  // threads.
+  absl::StatusOr<std::shared_ptr<HalfAnswersIntake>> BeginHalfAnswers(const Digest& round_id,
+                                                                      uint64_t bytes);
+  // At party 1 of a round of two tiers: the most bytes that party 2, as the head of half B, may
+  // return of its list and of a batch over it. NOT_FOUND if the round is not open.
+  struct Returned {
+    uint64_t list_bytes, batch_bytes;
+  };
+  absl::StatusOr<Returned> MostReturned(const Digest& round_id) const;
+  // At party 1, for `queries` of clients: takes all that party 2, the head of half B, returns, and
+  // returns it once it is committed to. INVALID_ARGUMENT for a wrong number of bytes;
+  // FAILED_PRECONDITION before this party has answered half B, or if other answers were taken
+  // before; errors of the source.
+  absl::StatusOr<std::unique_ptr<AnswerSource>> TakeHeadAnswers(const Digest& round_id,
+                                                                uint64_t queries,
+                                                                ByteSource& answers);
 
   // Ends every round and draft that the frontend's list says has ended (src/round/live_rounds.h).
   // Returns the list's rounds that are not open here. Errors: those of CheckLiveRounds; nothing has
@@ -305,24 +356,31 @@ class Party {
   // Returns the first i for which tokens[i] is not the token of position slots[i], or the number of
   // tokens if there is none. Dead positions have no token. At party 1, after Offline. The arrays
   // have equal length.
+  // In a round of two tiers these are the tokens of half A.
   size_t FirstWrongToken(const Digest& round_id, std::span<const uint32_t> slots,
                          std::span<const sharing::Token> tokens) const;
+  // The same in a round of two tiers for part A | part B of each slot's query (sharing/halves.h),
+  // one after the other, by the tag of part A, which covers both.
+  size_t FirstWrongPart(const Digest& round_id, std::span<const uint32_t> slots,
+                        BytesView parts) const;
 
   // The number of drafts and rounds that this party holds.
   size_t open_rounds() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The stage of a round that this party has signed and that has not ended; NOT_FOUND otherwise.
-  // Waits for no call that works on the round.
+  // The stage of a round that this party has signed and that has not ended, of two halves the
+  // earlier one; NOT_FOUND otherwise. Waits for no call that works on the round.
   absl::StatusOr<PartyStage> Stage(const Digest& round_id) const;
 
   // What the round has cost at this party so far, times in hundredths of a second. Nothing before
-  // its offline list is committed to. Reports are public: the frontend shows them to anybody who
-  // asks. An observer of the links can count everything in them but the noise total, which the
-  // neighbours can count once the list goes on (docs/threat-model.md).
+  // its offline list is committed to, or those of both halves. Reports are public: the frontend
+  // shows them to anybody who asks. An observer of the links can count everything in them but the
+  // noise total, which the neighbours can count once the list goes on (docs/threat-model.md).
   std::vector<wire::StageReport> Reports(const Digest& round_id) const;
 
  private:
   using RoundPointer = std::shared_ptr<OpenRound>;
+  // A round, or halves A and B of one.
+  using RoundParts = std::vector<RoundPointer>;
 
   Party(Options options, std::shared_ptr<const TableEpoch> table, const signature::SecretKey* key,
         Journal* journal, RandomSource* random, const Clock* clock, Resources resources);
@@ -330,7 +388,14 @@ class Party {
   absl::Status Open(const RoundOpening& opening, const Digest& id,
                     const std::shared_ptr<machines::Machines>& machines)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<RoundParts> FindAll(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // FAILED_PRECONDITION for half B of a round for rows.
+  absl::StatusOr<RoundPointer> Find(const Digest& round_id,
+                                    sharing::Half half = sharing::Half::kA) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // To be called where the round was taken out of the maps, under their lock: the lists that are on
+  // their way in.
+  static std::vector<std::shared_ptr<Intake>> Leave(const RoundParts& parts);
   // FAILED_PRECONDITION unless `epoch` is the newest one.
   absl::Status CheckNewest(const TableEpoch& epoch) const ABSL_LOCKS_EXCLUDED(table_mutex_);
   // Ends a draft; false if there is none. Leaves the journal's part to the caller.
@@ -341,16 +406,27 @@ class Party {
   // The signatures of the parties after this one.
   absl::StatusOr<std::vector<signature::Signature>> SignaturesOf(
       const wire::SignedHeader& from_next) const;
-  RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
+  // Where this party is in the chain of a round with this header, or in those of its halves.
+  std::vector<ChainPlace> PlacesIn(const wire::RoundHeader& header) const;
+  RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id,
+                           const ChainPlace& place) const;
   // The same with the onion keys of the later parties, of a complete header.
   absl::StatusOr<RoundContext> MakeWholeContext(const wire::RoundHeader& header,
-                                                const Digest& round_id) const;
+                                                const Digest& round_id,
+                                                const ChainPlace& place) const;
   // The error of a list that comes in. At party 1 it is this machine's own, for which the others
   // would wait; elsewhere the party before sends the list again.
   absl::Status ListFailed(OpenRound& open, const absl::Status& why);
   // RoundServices::break_off.
   absl::Status Break(OpenRound& open, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EndInJournal(RoundCounter counter) const;
+
+  // Of the epochs that rounds are open of; buckets and records are 0 without two tiers.
+  struct Largest {
+    uint64_t rows = 0, buckets = 0, record_bytes = 0, answer_bytes = 0;
+  };
+  Largest LargestOfEpochs() const ABSL_LOCKS_EXCLUDED(table_mutex_);
+  uint64_t MaxOnions(const Largest& largest) const;
 
   const Options options_;                  // without the table
   const signature::SecretKey* const key_;  // null at a machine that is not the head
@@ -378,8 +454,8 @@ class Party {
   Mutex draft_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by ExtendDraft, over the journal's disk
   // Held briefly: I/O threads take it.
   mutable Mutex mutex_;
-  std::map<RoundCounter, RoundPointer> drafts_ ABSL_GUARDED_BY(mutex_);
-  std::map<Digest, RoundPointer> rounds_ ABSL_GUARDED_BY(mutex_);
+  std::map<RoundCounter, RoundParts> drafts_ ABSL_GUARDED_BY(mutex_);
+  std::map<Digest, RoundParts> rounds_ ABSL_GUARDED_BY(mutex_);
   std::set<RoundCounter> unwritten_ ABSL_GUARDED_BY(mutex_);  // ended, but not yet in the journal
   uint64_t heard_s_ ABSL_GUARDED_BY(mutex_) = 0;              // on the steady clock: the last list
   uint32_t opened_ ABSL_GUARDED_BY(mutex_) = 0;               // rounds, at the head

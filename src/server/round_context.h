@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
+#include "src/base/query_buckets.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/base/tagged.h"
@@ -18,6 +20,7 @@
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
+#include "src/sharing/halves.h"
 #include "src/sharing/sharing.h"
 #include "src/storage/spool.h"
 
@@ -57,6 +60,10 @@ inline uint64_t MaxPositions(PartyNumber party, uint32_t max_slots, uint64_t max
 }
 
 // Public facts about a round that follow from the signed header and the party's number. Immutable.
+//
+// A round of two tiers (docs/protocol.md, section 11) has two of them at a party, one for each
+// half. A half is a chain of two parties, whose number and keys these are: party 1 is the half's
+// head, party 2 its tail. `round_id` is the half's id, and max_rows the number of buckets.
 struct RoundContext {
   RoundCounter counter;
   Digest round_id;
@@ -69,6 +76,24 @@ struct RoundContext {
   // The onion keys of the parties after this one, the next party first; empty at the backend.
   std::vector<onion::Recipient> next_recipients;
   uint32_t next_machines = 1;  // of the next party
+
+  // What a half has beside that.
+  struct OfHalf {
+    sharing::Half half;
+    sharing::HalfIds ids;
+    QueryBuckets buckets;
+
+    size_t selection_bytes() const { return buckets.selection_bytes(); }
+    // Of a record that the head gets with a query: its part, and in half A that of B with it, which
+    // A's tag covers.
+    size_t part_bytes() const {
+      return half == sharing::Half::kA ? sharing::PartsBytes(selection_bytes())
+                                       : sharing::PartBytes(half, selection_bytes());
+    }
+    // Of one that the head sends to the tail.
+    size_t forwarded_bytes() const { return sharing::ForwardedBytes(half, selection_bytes()); }
+  };
+  std::optional<OfHalf> half = std::nullopt;  // none in a round for rows
 
   // Of an answer with its tag, as it comes in, lies and goes out.
   size_t tagged_bytes() const { return sharing::TaggedBytes(answer_bytes); }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/select/select.h"
 #include "src/sharing/sharing.h"
 #include "src/shuffle/scatter.h"
 #include "src/storage/arena.h"
@@ -21,6 +22,12 @@ constexpr uint64_t kPlaceBytes = 2 + 4 + 4;
 constexpr uint64_t kNoiseBytes = 8;  // position and tally
 // For a query that goes to another machine: place and tally, and its number.
 constexpr uint64_t kRouteBytes = 4 + 4 + 4;
+
+// In a half a position has no share.
+constexpr uint64_t kHalfRestBytes = 32 + 4;
+// At the tail of a half, of a query beside its selection: bucket, whether its tag is wrong, and
+// what it is for the scan.
+constexpr uint64_t kAskedBytes = 4 + 1 + sizeof(select::BucketQuery);
 
 uint64_t TaggedBytes(const RoundSize& size) { return sharing::TaggedBytes(size.answer_bytes); }
 
@@ -56,6 +63,19 @@ uint64_t BatchBytes(const RoundSize& size) {
   return kQueryBytes * next + wire::MaxQueryBatchBytes(next) - uint64_t{4} * next;
 }
 
+// Of a half's online stage, beside the memory in which queries are put in order: the batch that
+// came and what is made of it.
+uint64_t HalfOnlineBytes(const RoundSize& size) {
+  const uint64_t came = (4 + size.part_bytes) * size.positions;
+  if (size.inner_bytes > 0) {  // the head
+    return came + (size.forwarded_bytes + 1) * size.positions +
+           wire::MaxRecordBatchBytes(static_cast<uint32_t>(size.next_positions()),
+                                     size.forwarded_bytes);
+  }
+  return came + (kAskedBytes + size.selection_bytes) * size.positions +
+         sizeof(select::Rows) * size.buckets + select::ScheduleBytes(size.buckets, size.positions);
+}
+
 // A bucket, as read and in order, of each list of answers that lies in a file and goes to another
 // machine (AnswerIntake).
 uint64_t BucketBytes(const RoundSize& size, const RoundMemory& memory) {
@@ -68,11 +88,19 @@ uint64_t BucketBytes(const RoundSize& size, const RoundMemory& memory) {
 
 RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise,
                  const Resources& resources) {
-  return {.positions = positions,
-          .noise = context.is_backend() ? 0 : noise,
-          .inner_bytes = context.inner_bytes(),
-          .answer_bytes = context.answer_bytes,
-          .batch = !context.is_backend() && context.sends_batch(resources)};
+  RoundSize size = {.positions = positions,
+                    .noise = context.is_backend() ? 0 : noise,
+                    .inner_bytes = context.inner_bytes(),
+                    .answer_bytes = context.answer_bytes,
+                    .batch = !context.is_backend() && context.sends_batch(resources)};
+  if (context.half.has_value()) {
+    const size_t v_bytes = context.half->forwarded_bytes();
+    size.part_bytes = context.is_backend() ? v_bytes : context.half->part_bytes();
+    size.forwarded_bytes = context.is_backend() ? 0 : v_bytes;
+    size.selection_bytes = context.half->selection_bytes();
+    size.buckets = context.half->buckets.count();
+  }
+  return size;
 }
 
 uint64_t ExpectedNoise(const RoundContext& context) {
@@ -88,12 +116,16 @@ RoundMemory DivideMemory(const RoundSize& size, uint64_t free_bytes) {
 RoundMemory DivideLater(const RoundSize& size, const ListMemory& opened, uint64_t free_bytes) {
   Division division(free_bytes);
   // Calibration makes up rounds whose answers have no bytes, to measure what is not theirs.
-  const uint64_t pads =
-      size.answer_bytes == 0 ? 0 : size.positions * sharing::PadBytes(size.answer_bytes);
+  const uint64_t pads = size.answer_bytes == 0 || size.half()
+                            ? 0
+                            : size.positions * sharing::PadBytes(size.answer_bytes);
   RoundMemory memory;
   memory.opened = opened;
   memory.pads = division.IfPlentiful(pads);
-  if (size.inner_bytes == 0) return memory;
+  if (size.inner_bytes == 0) {
+    if (size.half()) memory.returned = division.Always(ReturnedBytes(size));
+    return memory;
+  }
   memory.forward = division.IfPlentiful(size.next_positions() * kForwardPositionBytes);
   memory.ordered = division.Always(
       shuffle::Scatter::MemoryBytes(size.next_positions(), size.inner_bytes), ReturnedBytes(size));
@@ -103,6 +135,9 @@ RoundMemory DivideLater(const RoundSize& size, const ListMemory& opened, uint64_
 }
 
 uint64_t RestArrayBytes(const RoundSize& size) {
+  if (size.half()) {
+    return kHalfRestBytes * size.positions + (kNoiseBytes + size.forwarded_bytes) * size.noise;
+  }
   return kRestBytes * size.positions + kNoiseBytes * size.noise;
 }
 
@@ -111,12 +146,14 @@ uint64_t PeakArrayBytes(const RoundSize& size, const RoundMemory& memory) {
   const uint64_t message = next == 0 ? 0 : wire::MaxQueryBatchBytes(static_cast<uint32_t>(next));
   const uint64_t offline = kIntakeBytes * size.positions + kPlaceBytes * next;
   const uint64_t forward = memory.forward.memory > 0 ? 0 : next * kForwardPositionBytes;
+  if (size.half()) return RestArrayBytes(size) + std::max(offline, HalfOnlineBytes(size) + forward);
   const uint64_t online = kQueryBytes * size.positions + kRouteBytes * size.others + forward +
                           message + BatchBytes(size) + BucketBytes(size, memory);
   return RestArrayBytes(size) + std::max(offline, online);
 }
 
 uint64_t ReturnedBytes(const RoundSize& size) {
+  if (size.half() && size.inner_bytes == 0) return size.positions * TaggedBytes(size);
   return shuffle::Scatter::MemoryBytes(size.next_positions() + size.others, TaggedBytes(size));
 }
 

@@ -40,9 +40,14 @@ struct RoundSize {
   // far as they need more room than a list of N_(j+1).
   uint64_t others = 0;
   bool batch = false;  // queries go on as a batch (RoundContext::sends_batch); not at the backend
+  // In a half of a round of two tiers, else 0: bytes of a record that comes in with a query, and of
+  // one that goes on (0 at the tail); bytes of a selection, and buckets.
+  size_t part_bytes = 0, forwarded_bytes = 0, selection_bytes = 0;
+  uint32_t buckets = 0;
 
   // N_(j+1), if no position is dead; 0 at the backend.
   uint64_t next_positions() const { return inner_bytes == 0 ? 0 : positions + noise; }
+  bool half() const { return buckets > 0; }
 };
 
 RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise,
@@ -64,7 +69,8 @@ struct RoundMemory {
   ListMemory opened;   // the opened onions
   ListMemory ordered;  // the list for the next party, until that party has it
   // In the online stage: answers with their places, until they have been sent, or clients have
-  // them. They lie where `ordered` lay if there is room.
+  // them. They lie where `ordered` lay if there is room. At the tail of a half, all answers, which
+  // have no places there.
   ListMemory returned;
 
   // The most that the arena holds at once.
@@ -93,7 +99,7 @@ uint64_t RestArrayBytes(const RoundSize& size);
 uint64_t PeakArrayBytes(const RoundSize& size, const RoundMemory& memory);
 
 // Bytes of the returned answers, each with its place (shuffle::Scatter): those that come, and those
-// to this machine's own queries.
+// to this machine's own queries. At the tail of a half those that it makes.
 uint64_t ReturnedBytes(const RoundSize& size);
 
 // Memory to forward queries, for every position of the next party.

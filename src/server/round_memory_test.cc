@@ -2,8 +2,11 @@
 #include "src/server/round_memory.h"
 
 #include "gtest/gtest.h"
+#include "src/base/query_buckets.h"
+#include "src/select/select.h"
 #include "src/server/round_context.h"
 #include "src/server/testing/some_noise.h"
+#include "src/sharing/halves.h"
 #include "src/shuffle/scatter.h"
 
 namespace shoal::server {
@@ -146,6 +149,65 @@ TEST(RoundMemoryTest, OneMachineBeforeSeveralNeedsMore) {
   // Position and tally of each query; header and bitmap.
   constexpr uint64_t kNext = 101'000;
   EXPECT_EQ(peak(), before + 8 * kNext + 5 + (kNext + 7) / 8);
+}
+
+// What a half of a round of two tiers takes is counted where it differs from rows: no shares and
+// masks; records in place of tallies; at the tail all answers, and what the scan needs.
+RoundContext HalfContext(sharing::Half half, uint32_t party) {
+  return {.counter = RoundCounter(1),
+          .round_id = {},
+          .party = PartyNumber(party),
+          .parties = 2,
+          .answer_bytes = 304,
+          .max_rows = 40,
+          .max_slots = 1000,
+          .noise = SomeNoise(),
+          .next_recipients = {},
+          .half = RoundContext::OfHalf{half, sharing::HalfIds({}), QueryBuckets(40'000, 40)}};
+}
+constexpr size_t kSelection = 128, kForwarded[] = {20 + kSelection, 20},
+                 kPart[] = {72 + kSelection, 36};  // of A and B; 1,000 places
+
+TEST(RoundMemoryTest, TheHeadOfAHalfKeepsRecordsAndNoShares) {
+  for (const sharing::Half half : {sharing::Half::kA, sharing::Half::kB}) {
+    const size_t of = half == sharing::Half::kA ? 0 : 1;
+    // So many queries that the online stage takes the most.
+    constexpr uint64_t kPositions = 1000, kNoise = 100'000, kNext = kPositions + kNoise;
+    const RoundSize size = SizeOf(HalfContext(half, 1), kPositions, kNoise, {});
+    EXPECT_EQ(size.next_positions(), kNext);
+    const RoundMemory memory = DivideMemory(size, kPlenty);
+    EXPECT_EQ(memory.pads.bytes, 0u);
+    EXPECT_EQ(memory.forward.memory, kNext * kForwardPositionBytes);
+    EXPECT_EQ(memory.returned.memory, shuffle::Scatter::MemoryBytes(kNext, 304 + 16));
+    // Seed and place; place, tally and v of noise.
+    const uint64_t rest = (32 + 4) * kPositions + (8 + kForwarded[of]) * kNoise;
+    EXPECT_EQ(RestArrayBytes(size), rest);
+    // Positions and parts as they came, v and whether the tag was wrong, and the message.
+    EXPECT_EQ(PeakArrayBytes(size, memory), rest +
+                                                (4 + kPart[of] + kForwarded[of] + 1) * kPositions +
+                                                5 + (kNext + 7) / 8 + kForwarded[of] * kNext);
+    EXPECT_EQ(PeakArrayBytes(size, RoundMemory()) - PeakArrayBytes(size, memory),
+              kNext * kForwardPositionBytes);
+  }
+}
+
+TEST(RoundMemoryTest, TheTailOfAHalfHoldsAllAnswers) {
+  for (const sharing::Half half : {sharing::Half::kA, sharing::Half::kB}) {
+    const size_t of = half == sharing::Half::kA ? 0 : 1;
+    constexpr uint64_t kPositions = 100'000;
+    const RoundSize size = SizeOf(HalfContext(half, 2), kPositions, 0, {});
+    const RoundMemory memory = DivideMemory(size, kPlenty);
+    EXPECT_EQ(memory.lists(), kPositions * (304 + 16));
+    EXPECT_EQ(memory.returned.memory, memory.lists());
+    EXPECT_EQ(memory.untouched(), memory.lists());
+    EXPECT_EQ(DivideMemory(size, memory.lists() - 1).lists(), 0u);
+    EXPECT_EQ(RestArrayBytes(size), (32 + 4) * kPositions);
+    // Positions and v as they came; bucket, selection, whether the tag was wrong; the scan's.
+    EXPECT_EQ(PeakArrayBytes(size, memory),
+              RestArrayBytes(size) + (4 + kForwarded[of]) * kPositions +
+                  (4 + kSelection + 1 + sizeof(select::BucketQuery)) * kPositions +
+                  40 * sizeof(select::Rows) + select::ScheduleBytes(40, kPositions));
+  }
 }
 
 // Lists never get more memory than is free.

@@ -57,10 +57,43 @@ absl::Status ListIntake::Take(BytesView piece) {
   SHOAL_RETURN_IF_ERROR(work_->Take(piece, *services.resources.pool));
   work_->seconds += timer.seconds();
   work_->cpu_seconds += timer.cpu_seconds();
-  if (services.progress && work_->onions.has_value()) {
+  // How many onions a half's tail gets tells how much noise the other party has.
+  const bool told = !open_->place.half.has_value() || open_->place.is_first();
+  if (services.progress && told && work_->onions.has_value()) {
     services.progress(open_->counter(), work_->onions->opened(), work_->onions->count());
   }
   return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status CameAnew() {
+  return absl::FailedPreconditionError("answers: the round has ended, or they came anew");
+}
+
+}  // namespace
+
+absl::Status HalfAnswersIntake::Take(BytesView piece) {
+  const MutexLock lock(mutex_);
+  if (!room_.has_value()) return CameAnew();
+  if (piece.size() > room_->size() - taken_) {
+    return absl::InvalidArgumentError("answers: more bytes than were announced");
+  }
+  SHOAL_RETURN_IF_ERROR(room_->Write(taken_, piece));
+  taken_ += piece.size();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> HalfAnswersIntake::TakeAll() {
+  const MutexLock lock(mutex_);
+  if (!room_.has_value()) return CameAnew();
+  if (taken_ != room_->size()) return absl::InvalidArgumentError("answers: not all of them came");
+  return std::make_unique<SpoolSource>(*std::exchange(room_, std::nullopt));
+}
+
+void HalfAnswersIntake::Drop() {
+  const MutexLock lock(mutex_);
+  room_.reset();
 }
 
 }  // namespace shoal::server

@@ -10,12 +10,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/parallel/content_mac.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
 #include "src/server/offline.h"
 #include "src/server/party_content.h"
+#include "src/storage/spool.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::server {
@@ -83,6 +86,25 @@ class ListIntake {
   const StageTry stage_;
   Mutex mutex_;  // held while a piece is opened
   std::unique_ptr<ListWork> work_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The tail's answers for half B of a round of two tiers on their way in, where there is room for
+// them. Thread-safe. The round may end, or the answers come anew, at any time.
+class HalfAnswersIntake {
+ public:
+  explicit HalfAnswersIntake(Spool room) : room_(std::move(room)) {}
+
+  // FAILED_PRECONDITION once it was dropped; INVALID_ARGUMENT beyond the announced end; errors of
+  // the spool.
+  absl::Status Take(BytesView piece) ABSL_LOCKS_EXCLUDED(mutex_);
+  // All of them. INVALID_ARGUMENT if some are missing; else errors as Take.
+  absl::StatusOr<std::unique_ptr<ByteSource>> TakeAll() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  Mutex mutex_;
+  std::optional<Spool> room_ ABSL_GUARDED_BY(mutex_);
+  uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace shoal::server

@@ -27,9 +27,11 @@ class StageTimer {
   const CpuMeter cpu_;
 };
 
-inline wire::StageReport ReportOf(PartyNumber party, absl::string_view stage) {
+// `half`: 1 or 2 in a round of two tiers, else 0.
+inline wire::StageReport ReportOf(PartyNumber party, absl::string_view stage, uint32_t half = 0) {
   wire::StageReport report;
   report.set_party(party.value());
+  report.set_half(half);
   report.set_stage(std::string(stage));
   return report;
 }

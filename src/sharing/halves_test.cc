@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
@@ -11,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/hash.h"
@@ -19,10 +17,12 @@
 #include "src/base/query_buckets.h"
 #include "src/base/testing/test_random.h"
 #include "src/sharing/batch.h"
+#include "src/sharing/testing/halves_vectors.h"
 
 namespace shoal::sharing {
 namespace {
 
+using ::shoal::sharing::testing::HalvesVector;
 using ::shoal::testing::TestRandom;
 
 // Every set of instructions that this machine has, one after the other.
@@ -35,13 +35,6 @@ void ForEachInstructionSet(const std::function<void()>& check) {
     check();
   }
   UseInstructionSet(before);
-}
-
-// The table of the vectors.
-Bytes TableRow(uint64_t row, size_t bytes) {
-  Bytes out(bytes);
-  for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>(row * row + 7 * row * i + i);
-  return out;
 }
 
 // A message on its way, in the order in which they travel.
@@ -87,7 +80,7 @@ class TwoHalves {
     return seeds_.data() + 32 * static_cast<size_t>(which);
   }
   std::span<const uint32_t> positions() const { return positions_; }
-  Bytes Row(uint32_t row) const { return TableRow(row, answer_bytes_); }
+  Bytes Row(uint32_t row) const { return testing::HalvesTableRow(row, answer_bytes_); }
 
   struct Outcome {
     std::vector<Bytes> answers;                        // zeros where a tag was wrong
@@ -226,36 +219,11 @@ TEST(HalvesTest, ManyAreAsOneByOne) {
 
 // --- Vectors, which src/sharing/halves_vectors.py makes again.
 
-struct Vector {
-  std::string name;
-  uint64_t rows = 0, buckets = 0;
-  size_t answer_bytes = 0;
-  uint32_t row = 0;
-  std::map<std::string, Bytes> bytes;
-  const Bytes& at(const std::string& key) const { return bytes.at(key); }
-};
-
-std::vector<Vector> ReadVectors() {
-  std::ifstream file("src/sharing/testdata/halves.txt");
-  std::vector<Vector> vectors;
-  for (std::string key; file >> key;) {
-    if (key == "case") {
-      Vector& next = vectors.emplace_back();
-      file >> next.name >> next.rows >> next.buckets >> next.answer_bytes >> next.row;
-    } else {
-      std::string hex;
-      file >> hex;
-      vectors.back().bytes[key] = ToBytes(AsBytes(absl::HexStringToBytes(hex)));
-    }
-  }
-  return vectors;
-}
-
 TEST(HalvesTest, HasTheKnownAnswers) {
-  const std::vector<Vector> vectors = ReadVectors();
+  const std::vector<HalvesVector> vectors = testing::ReadHalvesVectors();
   ASSERT_EQ(vectors.size(), 5u);
   ForEachInstructionSet([&] {
-    for (const Vector& v : vectors) {
+    for (const HalvesVector& v : vectors) {
       SCOPED_TRACE(v.name);
       TwoHalves halves(v.rows, static_cast<uint32_t>(v.buckets), v.answer_bytes, {v.row}, 1);
       Digest round_id;
@@ -480,7 +448,7 @@ class TwoTiersAimTest : public ::testing::Test {
 TEST_F(TwoTiersAimTest, WhetherAClientIsServedDoesNotDependOnItsBucket) {
   const Attack leave_out = [](Hop hop, size_t each, MutableBytes all, const auto& bucket) {
     if (hop != Hop::kResultB) return;
-    const Bytes row = TableRow(1, kAnswerBytes);
+    const Bytes row = testing::HalvesTableRow(1, kAnswerBytes);
     for (const size_t i : bucket) {
       for (size_t k = 0; k < row.size(); ++k) all[i * each + k] ^= row[k];
     }

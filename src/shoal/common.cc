@@ -1,6 +1,10 @@
 #include "src/shoal/common.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "src/base/status_macros.h"
@@ -115,11 +119,20 @@ const char* OutcomeName(client::Lookup::Outcome outcome) {
   return "failed";
 }
 
-absl::Status UnknownError(uint64_t unknown, uint64_t all, absl::string_view what) {
-  return cli::IncompleteError(absl::StrCat(
-      unknown, " of ", all, " ", what,
-      " are not known until the next term: their rows of the table are full, and may lack "
-      "them"));
+absl::Status UnknownError(uint64_t unknown, uint64_t unasked, uint64_t all,
+                          absl::string_view what) {
+  std::vector<std::string> why;
+  if (unknown > unasked) {
+    why.push_back(absl::StrCat(unknown - unasked, " of ", all, " ", what,
+                               " are not known until the next term: their rows of the table are "
+                               "full, and may lack them"));
+  }
+  if (unasked > 0) {
+    why.push_back(absl::StrCat(unasked, " of ", all, " ", what,
+                               " were not asked for, and nothing is known of them: more of this "
+                               "lookup are in their buckets than most_in_bucket of the roster"));
+  }
+  return cli::IncompleteError(absl::StrJoin(why, "; "));
 }
 
 void AddOutOption(cli::Options& options) {

@@ -52,8 +52,9 @@ absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& pl
 // "found", "absent", "unknown" or "failed".
 const char* OutcomeName(client::Lookup::Outcome outcome);
 
-// The end of a lookup in which `unknown` of `all` keys, or of what `what` calls them, are unknown.
-absl::Status UnknownError(uint64_t unknown, uint64_t all, absl::string_view what);
+// The end of a lookup in which `unknown` of `all` keys, or of what `what` calls them, are unknown,
+// of which `unasked` were not asked for (Lookup::is_unasked).
+absl::Status UnknownError(uint64_t unknown, uint64_t unasked, uint64_t all, absl::string_view what);
 
 // --out. WriteResult writes to its file, or without it to io.out.
 void AddOutOption(cli::Options& options);

@@ -125,6 +125,7 @@ class CommandResults final : public client::Results {
     Append(key, result);
     failed_ += result.outcome == client::Lookup::Outcome::kFailed;
     unknown_ += result.outcome == client::Lookup::Outcome::kUnknown;
+    unasked_ += result.is_unasked();
     ++added_;
     console_.Count("writing results", added_, std::max(total_, added_));
     return output_.Continue();
@@ -133,11 +134,13 @@ class CommandResults final : public client::Results {
 
   uint64_t failed() const { return failed_; }
   uint64_t unknown() const { return unknown_; }
+  uint64_t unasked() const { return unasked_; }
   uint64_t added() const { return added_; }
 
  private:
   void Append(BytesView key, const client::Lookup& result) {
-    const bool verified = result.outcome != client::Lookup::Outcome::kFailed;
+    const bool verified =
+        result.outcome != client::Lookup::Outcome::kFailed && !result.is_unasked();
     if (!json_) {
       absl::StrAppend(&output_.text(), table::EscapeTsv(key), "\t", OutcomeName(result.outcome),
                       "\t", table::EscapeTsv(result.value), "\t", verified ? "yes" : "no", "\n");
@@ -155,12 +158,12 @@ class CommandResults final : public client::Results {
   const CommandKeys& keys_;
   Console& console_;
   Output& output_;
-  uint64_t total_ = 0, added_ = 0, failed_ = 0, unknown_ = 0;
+  uint64_t total_ = 0, added_ = 0, failed_ = 0, unknown_ = 0, unasked_ = 0;
 };
 
 absl::Status OutcomeOf(const CommandResults& results) {
   if (results.failed() == 0 && results.unknown() > 0) {
-    return UnknownError(results.unknown(), results.added(), "keys");
+    return UnknownError(results.unknown(), results.unasked(), results.added(), "keys");
   }
   if (results.failed() == 0) return absl::OkStatus();
   return absl::UnauthenticatedError(

@@ -336,6 +336,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
   SHOAL_ASSIGN_OR_RETURN(
       const client::Deployment deployment,
       client::Deployment::Fetch(*transport, config.pins, state, now_s, config.placement_cache));
+  SHOAL_RETURN_IF_ERROR(deployment.CheckOneTier());
   // The ledger counts rounds that were entered for nothing once they have expired.
   const uint32_t tolerance_s = deployment.roster().clock_tolerance_s();
   state.DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);

@@ -90,6 +90,7 @@ class UpdateResults final : public client::Results {
     failed_ += result.outcome == client::Lookup::Outcome::kFailed;
     absent_ += result.outcome == client::Lookup::Outcome::kAbsent;
     if (result.outcome == client::Lookup::Outcome::kUnknown) unknown_.push_back(ToString(name));
+    unasked_ += result.is_unasked();
     if (result.outcome != client::Lookup::Outcome::kFound) return absl::OkStatus();
     const std::string key = ToString(name);
     const std::string version = table::NewerCandidate(package.version, ToString(result.value));
@@ -118,13 +119,15 @@ class UpdateResults final : public client::Results {
   size_t absent() const { return absent_; }
   // Keys of packages of which the table says nothing.
   const std::vector<std::string>& unknown() const { return unknown_; }
+  // How many of these were not asked for.
+  size_t unasked() const { return unasked_; }
 
  private:
   const std::vector<table::Package>& installed_;
   const bool json_;
   std::ostream& out_;
   std::map<std::string, std::string> newer_;
-  size_t added_ = 0, failed_ = 0, absent_ = 0;
+  size_t added_ = 0, failed_ = 0, absent_ = 0, unasked_ = 0;
   std::vector<std::string> unknown_;
 };
 
@@ -171,7 +174,7 @@ absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli
                      "rows failed, so there is none"));
   }
   if (!results.unknown().empty()) {
-    return UnknownError(results.unknown().size(), installed.size(),
+    return UnknownError(results.unknown().size(), results.unasked(), installed.size(),
                         absl::StrCat("packages (", absl::StrJoin(results.unknown(), " "), ")"));
   }
   if (values.count("compare-with-apt") > 0) {

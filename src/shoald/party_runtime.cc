@@ -327,7 +327,7 @@ absl::Status PartyRuntime::Take(ServedTable next, const std::function<bool()>& c
   server::TableEpoch epoch = ChainEpoch(*table);
   // Before the work of engines, which can take minutes.
   SHOAL_RETURN_IF_ERROR(party_->CheckEpoch(epoch));
-  if (party_->is_backend()) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
+  if (party_->answers_from_table()) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
   if (control_ != nullptr && is_head()) {
     if (const absl::Status all = control_->ReadyFor(epoch.epoch); !all.ok()) {
       spdlog::info("epoch {} of the table is read, and is taken when all machines have it: {}",

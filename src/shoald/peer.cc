@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
+#include "src/sharing/halves.h"
 #include "src/wire/peer.pb.h"
 
 namespace shoal::shoald {
@@ -28,10 +29,21 @@ absl::Status Refused(const absl::Status& status) {
   return status;
 }
 
+absl::Status NotTheHead() {
+  return absl::InvalidArgumentError(
+      "this machine takes parts of lists; its party's head takes this");
+}
+
 }  // namespace
 
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
-  const server::Party::InputLimits input = parts_->MaxInput();
+  // Two tiers have one machine.
+  const bool two_tiers = node_ != nullptr && node_->party().roster().most_in_bucket() != 0;
+  const server::Party::InputLimits input =
+      two_tiers ? node_->party().MaxInput() : parts_->MaxInput();
+  const auto bulk_of = [](uint64_t bytes) {
+    return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = bytes};
+  };
   switch (type) {
     case FrameType::kProposeRound:
     case FrameType::kRoundReports:
@@ -39,20 +51,25 @@ absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
     case FrameType::kPartyStates:
     case FrameType::kProposeRefresh:
     case FrameType::kRefresh:
-      return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0};
+      return bulk_of(0);
     case FrameType::kOffline:
-      return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes,
-                               .bulk_bytes = input.offline_bytes};
+      return bulk_of(input.offline_bytes);
     case FrameType::kOnline:
-      return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes,
-                               .bulk_bytes = input.queries_bytes};
+      return bulk_of(input.queries_bytes);
+    case FrameType::kHeadOffline:
+      return bulk_of(input.pieces_bytes);
+    case FrameType::kHeadQueries:
+      return bulk_of(input.parts_bytes);
+    case FrameType::kHeadAnswers:
+      return bulk_of(input.half_answers_bytes);
     default:
       return absl::InvalidArgumentError("this port serves the party before this one alone");
   }
 }
 
 void PeerService::Handle(wire::Frame request, net::Reply reply) {
-  const bool stage = request.type == FrameType::kOnline || request.type == FrameType::kRefresh;
+  const bool stage = request.type == FrameType::kOnline ||
+                     request.type == FrameType::kHeadQueries || request.type == FrameType::kRefresh;
   const int most = Most(stage ? kMaxStageCalls : kMaxCalls);
   auto shared = std::make_shared<wire::Frame>(std::move(request));
   Run(
@@ -116,6 +133,8 @@ class PeerService::OfflineSink final : public net::BulkSink {
 
 absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Frame& request,
                                                                  uint64_t bulk_bytes) {
+  if (request.type == FrameType::kHeadOffline) return BeginPieces(request, bulk_bytes);
+  if (request.type == FrameType::kHeadAnswers) return BeginHalfAnswers(request, bulk_bytes);
   if (request.type != FrameType::kOffline) return nullptr;
   wire::OfflineRequest message;
   const absl::Status status = wire::ParseFrame(request, request.type, message);
@@ -125,10 +144,95 @@ absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Fra
   return std::make_unique<OfflineSink>(this, *std::move(onions));
 }
 
+// Pieces of half B on their way in.
+class PeerService::PiecesSink final : public net::BulkSink {
+ public:
+  PiecesSink(PeerService* service, std::shared_ptr<server::Party::Intake> pieces)
+      : service_(service), pieces_(std::move(pieces)) {}
+
+  absl::Status Take(BytesView piece) override {
+    const absl::Status taken = pieces_->Take(piece);
+    return taken.ok() ? taken : Refused(taken);
+  }
+
+  void Done(net::Reply reply) override {
+    service_->Run(
+        service_->Most(kMaxStageCalls),
+        [node = service_->node_, pieces = std::move(pieces_)]() -> absl::StatusOr<Response> {
+          auto list = node->HeadOffline(pieces);
+          if (!list.ok()) return Refused(list.status());
+          return Response{wire::MakeFrame(FrameType::kHeadOffline, wire::HeadOfflineResponse()),
+                          *std::move(list)};
+        },
+        std::move(reply));
+  }
+
+ private:
+  PeerService* const service_;
+  std::shared_ptr<server::Party::Intake> pieces_;
+};
+
+absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::BeginPieces(const wire::Frame& request,
+                                                                        uint64_t bulk_bytes) {
+  if (node_ == nullptr) return Refused(NotTheHead());
+  wire::HeadOfflineRequest message;
+  const absl::Status status = wire::ParseFrame(request, request.type, message);
+  if (!status.ok()) return Refused(status);
+  auto pieces = node_->party().BeginOffline(message.header(), bulk_bytes,
+                                            {.records = message.slots()}, sharing::Half::kB);
+  if (!pieces.ok()) return Refused(pieces.status());
+  return std::make_unique<PiecesSink>(this, *std::move(pieces));
+}
+
+// The tail's answers for half B on their way in.
+class PeerService::HalfAnswersSink final : public net::BulkSink {
+ public:
+  HalfAnswersSink(PeerService* service, const Digest& round_id,
+                  std::shared_ptr<server::HalfAnswersIntake> answers)
+      : service_(service), round_id_(round_id), answers_(std::move(answers)) {}
+
+  absl::Status Take(BytesView piece) override {
+    const absl::Status taken = answers_->Take(piece);
+    return taken.ok() ? taken : Refused(taken);
+  }
+
+  void Done(net::Reply reply) override {
+    service_->Run(
+        service_->Most(kMaxStageCalls),
+        [node = service_->node_, id = round_id_,
+         answers = std::move(answers_)]() -> absl::StatusOr<Response> {
+          auto all = answers->TakeAll();
+          if (!all.ok()) return Refused(all.status());
+          auto returned = node->HeadAnswers(id, {}, *std::move(all), 0);
+          if (!returned.ok()) return Refused(returned.status());
+          return Response{wire::MakeFrame(FrameType::kHeadAnswers, wire::HeadAnswersResponse()),
+                          *std::move(returned)};
+        },
+        std::move(reply));
+  }
+
+ private:
+  PeerService* const service_;
+  const Digest round_id_;
+  std::shared_ptr<server::HalfAnswersIntake> answers_;
+};
+
+absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::BeginHalfAnswers(
+    const wire::Frame& request, uint64_t bulk_bytes) {
+  if (node_ == nullptr) return Refused(NotTheHead());
+  wire::HeadAnswersRequest message;
+  const absl::Status status = wire::ParseFrame(request, request.type, message);
+  if (!status.ok()) return Refused(status);
+  const auto id = server::ParseRoundId(message.round_id());
+  if (!id.ok()) return Refused(id.status());
+  auto answers = node_->party().BeginHalfAnswers(*id, bulk_bytes);
+  if (!answers.ok()) return Refused(answers.status());
+  return std::make_unique<HalfAnswersSink>(this, *id, *std::move(answers));
+}
+
 absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
   if (node_ == nullptr && request.type != FrameType::kOnline) {
-    return absl::InvalidArgumentError(
-        "this machine takes parts of lists; its party's head takes this");
+    return NotTheHead();
   }
   switch (request.type) {
     case FrameType::kProposeRound: {
@@ -147,6 +251,13 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       SHOAL_ASSIGN_OR_RETURN(auto answers, parts_->Online(message, std::move(request.bulk)));
       return Response{wire::MakeFrame(request.type, wire::OnlineResponse()), std::move(answers)};
+    }
+    case FrameType::kHeadQueries: {
+      wire::HeadQueriesRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(message.round_id()));
+      SHOAL_ASSIGN_OR_RETURN(Bytes batch, node_->HeadQueries(id, {}, std::move(request.bulk), 0));
+      return Response{wire::MakeFrame(request.type, wire::HeadQueriesResponse(), std::move(batch))};
     }
     case FrameType::kRoundReports: {
       wire::RoundReportsRequest message;

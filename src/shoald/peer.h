@@ -37,12 +37,15 @@ class PeerService {
 
   absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
   void Handle(wire::Frame request, net::Reply reply);
-  // Opens the onions of an offline stage while they come in. Other requests are collected first.
+  // Opens the onions of an offline stage while they come in, and puts answers for half B of a round
+  // of two tiers where there is room. Other requests are collected first.
   absl::StatusOr<std::unique_ptr<net::BulkSink>> Sink(const wire::Frame& request,
                                                       uint64_t bulk_bytes);
 
  private:
   class OfflineSink;
+  class PiecesSink;
+  class HalfAnswersSink;
   struct Response {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk = nullptr;  // sent in place of the frame's, if there is one
@@ -57,6 +60,10 @@ class PeerService {
   // A machine has a call for each machine of the party before.
   int Most(int calls) const { return calls * static_cast<int>(parts_->senders()); }
   absl::StatusOr<Response> Answer(wire::Frame request);
+  absl::StatusOr<std::unique_ptr<net::BulkSink>> BeginPieces(const wire::Frame& request,
+                                                             uint64_t bulk_bytes);
+  absl::StatusOr<std::unique_ptr<net::BulkSink>> BeginHalfAnswers(const wire::Frame& request,
+                                                                  uint64_t bulk_bytes);
 
   PartStages* const parts_;
   server::ChainNode* const node_;

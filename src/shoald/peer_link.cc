@@ -91,6 +91,56 @@ absl::StatusOr<wire::SignedHeader> PeerLink::Propose(const wire::RoundHeader& dr
   return std::move(*response.mutable_header());
 }
 
+template <typename Response, typename Request>
+absl::StatusOr<std::unique_ptr<ByteSource>> PeerLink::CallHead(FrameType type, Request& request,
+                                                               ByteSource& bulk,
+                                                               const Digest& round_id,
+                                                               const OwnRun& mine,
+                                                               uint64_t most) const {
+  SHOAL_ASSIGN_OR_RETURN(PeerAnswer answer,
+                         CallStage({.request = RequestFrame(type, request),
+                                    .bulk = &bulk,
+                                    .answer_bulk_bytes = most,
+                                    .round_id = round_id,
+                                    .cancelled = [over = Over(round_id), given_up = mine.given_up] {
+                                      return over() || (given_up && given_up());
+                                    }}));
+  Response response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, type, response));
+  return std::move(answer.bulk);
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> PeerLink::HeadOffline(const wire::SignedHeader& header,
+                                                                  const OwnRun& mine,
+                                                                  server::Submissions pieces,
+                                                                  uint64_t most) {
+  wire::HeadOfflineRequest request;
+  *request.mutable_header() = header;
+  request.set_slots(pieces.onions);
+  return CallHead<wire::HeadOfflineResponse>(FrameType::kHeadOffline, request, *pieces.list,
+                                             round::RoundId(header.header()), mine, most);
+}
+
+absl::StatusOr<Bytes> PeerLink::HeadQueries(const Digest& round_id, const OwnRun& mine, Bytes parts,
+                                            uint64_t most) {
+  wire::HeadQueriesRequest request;
+  request.set_round_id(ToString(round_id));
+  BytesSource bulk(std::move(parts));
+  SHOAL_ASSIGN_OR_RETURN(const auto batch,
+                         CallHead<wire::HeadQueriesResponse>(FrameType::kHeadQueries, request, bulk,
+                                                             round_id, mine, most));
+  return ReadAll(*batch);
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> PeerLink::HeadAnswers(
+    const Digest& round_id, const OwnRun& mine, std::unique_ptr<ByteSource> answers,
+    uint64_t most) {
+  wire::HeadAnswersRequest request;
+  request.set_round_id(ToString(round_id));
+  return CallHead<wire::HeadAnswersResponse>(FrameType::kHeadAnswers, request, *answers, round_id,
+                                             mine, most);
+}
+
 absl::StatusOr<server::StageReports> PeerLink::Reports(const Digest& round_id) {
   wire::RoundReportsRequest request;
   request.set_round_id(ToString(round_id));

@@ -63,6 +63,17 @@ class PeerLink final : public server::Link {
       const Digest& round_id, const OwnRun& mine, server::QueriesOut queries) override {
     return runs_.Online(round_id, mine, std::move(queries));
   }
+  // CANCELLED once mine.given_up says so.
+  absl::StatusOr<std::unique_ptr<ByteSource>> HeadOffline(const wire::SignedHeader& header,
+                                                          const OwnRun& mine,
+                                                          server::Submissions pieces,
+                                                          uint64_t most) override;
+  absl::StatusOr<Bytes> HeadQueries(const Digest& round_id, const OwnRun& mine, Bytes parts,
+                                    uint64_t most) override;
+  absl::StatusOr<std::unique_ptr<ByteSource>> HeadAnswers(const Digest& round_id,
+                                                          const OwnRun& mine,
+                                                          std::unique_ptr<ByteSource> answers,
+                                                          uint64_t most) override;
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
   // Gives up after two seconds for each party, as the next list follows.
   absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override;
@@ -90,6 +101,11 @@ class PeerLink final : public server::Link {
   Cancelled TermOver(const Digest& round_id) const;
   // So much, and what the parties after the next one may take.
   std::chrono::milliseconds Within(std::chrono::milliseconds limit) const;
+  // A call for half B. Returns the bulk of the response.
+  template <typename Response, typename Request>
+  absl::StatusOr<std::unique_ptr<ByteSource>> CallHead(wire::FrameType type, Request& request,
+                                                       ByteSource& bulk, const Digest& round_id,
+                                                       const OwnRun& mine, uint64_t most) const;
   // `call`, which ends when this party does.
   absl::StatusOr<PeerAnswer> Call(PeerCall call) const;
   // The same for a stage: within the stages' limit.

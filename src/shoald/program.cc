@@ -766,7 +766,8 @@ absl::StatusOr<ServedEpoch> ReadFirstEpoch(const ServerConfig& config, const ros
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
                          OpenTable(config, roster, pool));
   server::TableEpoch chain = ChainEpoch(*table);
-  if (engines.chain && config.party() == roster.size()) {
+  // In two tiers both parties answer from the table.
+  if (engines.chain && (config.party() == roster.size() || roster.most_in_bucket() != 0)) {
     SHOAL_RETURN_IF_ERROR(AddAnswers(*table, chain));
   }
   return ServedEpoch{std::move(table),

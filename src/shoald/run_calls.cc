@@ -53,8 +53,8 @@ class FirstError {
 
 absl::Status RunCalls::Offline(const wire::SignedHeader& header, const OwnRun& mine,
                                std::unique_ptr<ByteSource> onions) {
-  const size_t onion_bytes = server::OnionBytesFor(
-      static_cast<uint32_t>(header.header().onion_keys_size()), options_.party);
+  const size_t onion_bytes =
+      server::OnionBytesFor(static_cast<uint32_t>(header.header().machines_size()), options_.party);
   const std::vector<server::PartToSend> shipments =
       server::PartsToSend(mine.run, mine.rank, options_.machines);
   std::vector<uint64_t> sizes;

@@ -424,12 +424,7 @@ void Oracles::HeaderSigned(const Exchange& call) {
   highest_signed_[call.from] = std::max(highest_signed_[call.from], counter);
   Committed(call.from, ToString(id), {Content::kHeader});
   if (const auto draft = drafts_.find({call.from, counter}); draft != drafts_.end()) {
-    wire::RoundHeader completed = draft->second;
-    for (int i = completed.onion_keys_size(); i < message.header().header().onion_keys_size();
-         ++i) {
-      completed.add_onion_keys(message.header().header().onion_keys(i));
-    }
-    if (round::RoundId(completed) != id) {
+    if (!round::Completes(draft->second, message.header().header())) {
       Violate("contents", absl::StrCat(call.from,
                                        ": signs another header than it has drafted, with "
                                        "counter ",

@@ -67,6 +67,9 @@ bool IsKnown(FrameType type) {
     case FrameType::kPartyStates:
     case FrameType::kProposeRefresh:
     case FrameType::kRefresh:
+    case FrameType::kHeadOffline:
+    case FrameType::kHeadQueries:
+    case FrameType::kHeadAnswers:
       return true;
   }
   return false;

@@ -51,6 +51,9 @@ enum class FrameType : uint16_t {
   kPartyStates = 70,
   kProposeRefresh = 71,
   kRefresh = 72,
+  kHeadOffline = 73,
+  kHeadQueries = 74,
+  kHeadAnswers = 75,
 };
 
 // The protocol's version, of which docs/protocol.md speaks. Programs of different ones refuse each

@@ -45,12 +45,16 @@ uint64_t GapOrBitmapBytes(std::span<const uint32_t> positions, uint64_t bitmap_b
   return std::min(GapBytes(positions, 0, bitmap_bytes), bitmap_bytes);
 }
 
+void PutHeader(uint8_t kind, uint32_t count, Bytes& encoded) {
+  encoded[0] = kind;
+  StoreLe(encoded.data() + 1, count);
+}
+
 // Begins an encoding: only kind and count are written. It uses `memory`, which must be zeros, if
 // that is large enough.
 Bytes Begin(uint8_t kind, uint64_t used_bytes, uint32_t count, Bytes memory = {}) {
   memory.resize(kHeaderBytes + used_bytes + 4 * uint64_t{count});
-  memory[0] = kind;
-  StoreLe(memory.data() + 1, count);
+  PutHeader(kind, count, memory);
   return memory;
 }
 
@@ -102,6 +106,19 @@ uint8_t* PutGap(uint8_t* at, uint32_t gap) {
   return at;
 }
 
+// Writes the used positions, counted from `first`, in one of the kinds. A bitmap must be zeros.
+void PutUsed(bool gaps, std::span<const uint32_t> positions, uint32_t first, uint8_t* at) {
+  if (!gaps) {
+    SetBits(positions, uint64_t{0} - first, 0, at);
+    return;
+  }
+  uint64_t next = first;
+  for (const uint32_t position : positions) {
+    at = PutGap(at, static_cast<uint32_t>(position - next));
+    next = uint64_t{position} + 1;
+  }
+}
+
 // How the used positions of a batch in slices are encoded.
 struct UsedEncoding {
   bool gaps;
@@ -147,9 +164,11 @@ absl::Status Bad(absl::string_view why) {
 struct Parsed {
   uint8_t kind = 0;
   uint32_t count = 0;
-  BytesView used, tallies;
+  BytesView used, entries;
 };
-absl::StatusOr<Parsed> Parse(BytesView encoded, uint32_t position_count) {
+// `entries` says what they are, of `entry_bytes` each.
+absl::StatusOr<Parsed> Parse(BytesView encoded, uint32_t position_count, uint64_t entry_bytes,
+                             absl::string_view entries) {
   if (encoded.size() < kHeaderBytes) return Bad("truncated header");
   Parsed parsed;
   parsed.kind = encoded[0];
@@ -159,9 +178,9 @@ absl::StatusOr<Parsed> Parse(BytesView encoded, uint32_t position_count) {
     return Bad(absl::StrCat(parsed.count, " queries for ", position_count, " positions"));
   }
   const BytesView rest = encoded.subspan(kHeaderBytes);
-  if (rest.size() < 4 * uint64_t{parsed.count}) return Bad("truncated tallies");
-  parsed.used = rest.first(rest.size() - 4 * uint64_t{parsed.count});
-  parsed.tallies = rest.subspan(parsed.used.size());
+  if (rest.size() / entry_bytes < parsed.count) return Bad(absl::StrCat("truncated ", entries));
+  parsed.used = rest.first(rest.size() - entry_bytes * parsed.count);
+  parsed.entries = rest.subspan(parsed.used.size());
   return parsed;
 }
 
@@ -190,13 +209,87 @@ bool IsValidFullBitmap(const Parsed& parsed, uint32_t position_count) {
     bits += static_cast<uint64_t>(std::popcount(LoadLe<uint64_t>(parsed.used.data() + at)));
   }
   for (; at < bytes; ++at) bits += static_cast<uint64_t>(std::popcount(parsed.used[at]));
-  return bits == parsed.count && AreBelowModulus(parsed.tallies);
+  return bits == parsed.count && AreBelowModulus(parsed.entries);
+}
+
+// Appends the used positions, with `base` added. The errors of DecodeQueryBatch.
+absl::Status AppendBitmap(const Parsed& parsed, uint32_t position_count, uint32_t base,
+                          std::vector<uint32_t>& positions) {
+  const BytesView used = parsed.used;
+  const uint64_t bitmap_bytes = BitmapBytes(position_count);
+  const size_t before = positions.size();
+  if (used.size() != bitmap_bytes) return Bad("wrong length of the bitmap");
+  positions.resize(before + parsed.count);
+  uint32_t* at = positions.data() + before;
+  const uint32_t* const end = at + parsed.count;
+  for (size_t byte = 0; byte < used.size(); ++byte) {
+    const auto first = base + static_cast<uint32_t>(8 * byte);
+    // Shortcuts for 64 used positions and for eight, as nearly all positions are used in most
+    // batches.
+    if (byte + 8 <= used.size() && LoadLe<uint64_t>(used.data() + byte) == ~uint64_t{0} &&
+        end - at >= 64 && 8 * (byte + 8) <= position_count) {
+      for (uint32_t i = 0; i < 64; ++i) at[i] = first + i;
+      at += 64;
+      byte += 7;
+      continue;
+    }
+    if (used[byte] == 0xff && end - at >= 8 && 8 * (byte + 1) <= position_count) {
+      for (uint32_t i = 0; i < 8; ++i) at[i] = first + i;
+      at += 8;
+      continue;
+    }
+    for (uint32_t bits = used[byte]; bits != 0; bits &= bits - 1) {
+      const uint64_t position = 8 * byte + static_cast<uint64_t>(std::countr_zero(bits));
+      if (position >= position_count) return Bad("bitmap has bits past its end");
+      if (at == end) return Bad("bitmap has more bits than its count");
+      *at++ = base + static_cast<uint32_t>(position);
+    }
+  }
+  if (at != end) return Bad("bitmap has fewer bits than its count");
+  if (GapBytes(std::span(positions).subspan(before), base, bitmap_bytes) < bitmap_bytes) {
+    return Bad("bitmap where gaps are smaller");
+  }
+  return absl::OkStatus();
+}
+absl::Status AppendGaps(const Parsed& parsed, uint32_t position_count, uint32_t base,
+                        std::vector<uint32_t>& positions) {
+  const BytesView used = parsed.used;
+  if (used.size() >= BitmapBytes(position_count)) return Bad("gaps where the bitmap is not larger");
+  positions.reserve(positions.size() + parsed.count);
+  uint64_t next = 0;
+  size_t at = 0;
+  for (uint32_t i = 0; i < parsed.count; ++i) {
+    uint64_t gap = 0;
+    for (int shift = 0;; shift += 7) {
+      if (at == used.size()) return Bad("truncated gaps");
+      if (shift > 28) return Bad("gap too long");
+      const uint8_t byte = used[at++];
+      gap |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) {
+        if (byte == 0 && shift > 0) return Bad("gap not in shortest form");
+        break;
+      }
+    }
+    const uint64_t position = next + gap;
+    if (position >= position_count) {
+      return Bad(absl::StrCat("position ", position, " of ", position_count));
+    }
+    positions.push_back(base + static_cast<uint32_t>(position));
+    next = position + 1;
+  }
+  if (at != used.size()) return Bad("bytes left over after the gaps");
+  return absl::OkStatus();
+}
+absl::Status AppendUsed(const Parsed& parsed, uint32_t position_count, uint32_t base,
+                        std::vector<uint32_t>& positions) {
+  return parsed.kind == kBitmap ? AppendBitmap(parsed, position_count, base, positions)
+                                : AppendGaps(parsed, position_count, base, positions);
 }
 
 }  // namespace
 
 uint64_t MaxQueryBatchBytes(uint32_t position_count) {
-  return kHeaderBytes + BitmapBytes(position_count) + 4 * uint64_t{position_count};
+  return MaxRecordBatchBytes(position_count, 4);
 }
 
 QueryBatchWriter::QueryBatchWriter(uint32_t count, uint32_t position_count, Form form, Bytes memory)
@@ -237,18 +330,9 @@ Bytes EncodeQueryBatch(const QueryBatchView& batch, uint32_t position_count) {
   const bool gaps = gap_bytes < bitmap_bytes;
   Bytes out =
       Begin(gaps ? kGaps : kBitmap, gaps ? gap_bytes : bitmap_bytes, static_cast<uint32_t>(count));
-  uint8_t* at = out.data() + kHeaderBytes;
-  if (gaps) {
-    uint64_t next = batch.first;
-    for (uint32_t position : batch.positions) {
-      at = PutGap(at, static_cast<uint32_t>(position - next));
-      next = uint64_t{position} + 1;
-    }
-  } else {
-    SetBits(batch.positions, uint64_t{0} - batch.first, 0, at);
-    at += bitmap_bytes;
-  }
-  std::ranges::copy(TallyBytes(batch.tallies), at);
+  uint8_t* const at = out.data() + kHeaderBytes;
+  PutUsed(gaps, batch.positions, batch.first, at);
+  std::ranges::copy(TallyBytes(batch.tallies), at + (gaps ? gap_bytes : bitmap_bytes));
   return out;
 }
 
@@ -332,7 +416,7 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
 }
 
 absl::Status CheckQueryBatch(BytesView encoded, uint32_t position_count) {
-  SHOAL_ASSIGN_OR_RETURN(const Parsed parsed, Parse(encoded, position_count));
+  SHOAL_ASSIGN_OR_RETURN(const Parsed parsed, Parse(encoded, position_count, 4, "tallies"));
   if (IsValidFullBitmap(parsed, position_count)) return absl::OkStatus();
   return DecodeQueryBatch(encoded, position_count).status();
 }
@@ -342,97 +426,65 @@ uint32_t EncodedQueries(BytesView encoded) {
   return LoadLe<uint32_t>(encoded.data() + 1);
 }
 
-namespace {
-
-// Appends the positions of a bitmap. `base` is added to them.
-absl::Status AppendBitmap(const Parsed& parsed, uint32_t position_count, uint32_t base,
-                          std::vector<uint32_t>& positions) {
-  const BytesView used = parsed.used;
-  const uint64_t bitmap_bytes = BitmapBytes(position_count);
-  const size_t before = positions.size();
-  if (used.size() != bitmap_bytes) return Bad("wrong length of the bitmap");
-  positions.resize(before + parsed.count);
-  uint32_t* at = positions.data() + before;
-  const uint32_t* const end = at + parsed.count;
-  for (size_t byte = 0; byte < used.size(); ++byte) {
-    const auto first = base + static_cast<uint32_t>(8 * byte);
-    // Shortcuts for 64 used positions and for eight, as nearly all positions are used in most
-    // batches.
-    if (byte + 8 <= used.size() && LoadLe<uint64_t>(used.data() + byte) == ~uint64_t{0} &&
-        end - at >= 64 && 8 * (byte + 8) <= position_count) {
-      for (uint32_t i = 0; i < 64; ++i) at[i] = first + i;
-      at += 64;
-      byte += 7;
-      continue;
-    }
-    if (used[byte] == 0xff && end - at >= 8 && 8 * (byte + 1) <= position_count) {
-      for (uint32_t i = 0; i < 8; ++i) at[i] = first + i;
-      at += 8;
-      continue;
-    }
-    for (uint32_t bits = used[byte]; bits != 0; bits &= bits - 1) {
-      const uint64_t position = 8 * byte + static_cast<uint64_t>(std::countr_zero(bits));
-      if (position >= position_count) return Bad("bitmap has bits past its end");
-      if (at == end) return Bad("bitmap has more bits than its count");
-      *at++ = base + static_cast<uint32_t>(position);
-    }
-  }
-  if (at != end) return Bad("bitmap has fewer bits than its count");
-  if (GapBytes(std::span(positions).subspan(before), base, bitmap_bytes) < bitmap_bytes) {
-    return Bad("bitmap where gaps are smaller");
-  }
-  return absl::OkStatus();
-}
-
-// The same of gaps.
-absl::Status AppendGaps(const Parsed& parsed, uint32_t position_count, uint32_t base,
-                        std::vector<uint32_t>& positions) {
-  const BytesView used = parsed.used;
-  if (used.size() >= BitmapBytes(position_count)) return Bad("gaps where the bitmap is not larger");
-  positions.reserve(positions.size() + parsed.count);
-  uint64_t next = 0;
-  size_t at = 0;
-  for (uint32_t i = 0; i < parsed.count; ++i) {
-    uint64_t gap = 0;
-    for (int shift = 0;; shift += 7) {
-      if (at == used.size()) return Bad("truncated gaps");
-      if (shift > 28) return Bad("gap too long");
-      const uint8_t byte = used[at++];
-      gap |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) {
-        if (byte == 0 && shift > 0) return Bad("gap not in shortest form");
-        break;
-      }
-    }
-    const uint64_t position = next + gap;
-    if (position >= position_count) {
-      return Bad(absl::StrCat("position ", position, " of ", position_count));
-    }
-    positions.push_back(base + static_cast<uint32_t>(position));
-    next = position + 1;
-  }
-  if (at != used.size()) return Bad("bytes left over after the gaps");
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::Status AppendQueryBatch(BytesView encoded, uint32_t position_count, uint32_t base,
                               QueryBatch& batch) {
   SHOAL_CHECK(uint64_t{base} + position_count <= uint64_t{1} << 32);
-  SHOAL_ASSIGN_OR_RETURN(const Parsed parsed, Parse(encoded, position_count));
+  SHOAL_ASSIGN_OR_RETURN(const Parsed parsed, Parse(encoded, position_count, 4, "tallies"));
   const size_t before = batch.positions.size();
   SHOAL_CHECK(batch.tallies.size() == before);
-  SHOAL_RETURN_IF_ERROR(parsed.kind == kBitmap
-                            ? AppendBitmap(parsed, position_count, base, batch.positions)
-                            : AppendGaps(parsed, position_count, base, batch.positions));
+  SHOAL_RETURN_IF_ERROR(AppendUsed(parsed, position_count, base, batch.positions));
   batch.tallies.resize(before + parsed.count);
   const std::span<uint32_t> mine = std::span(batch.tallies).subspan(before);
-  if (!mine.empty()) std::memcpy(mine.data(), parsed.tallies.data(), parsed.tallies.size());
-  if (!AreBelowModulus(parsed.tallies)) {
+  if (parsed.count > 0) std::memcpy(mine.data(), parsed.entries.data(), parsed.entries.size());
+  if (!AreBelowModulus(parsed.entries)) {
     return Bad(absl::StrCat("tally ", std::ranges::max(mine), " is not below 2^31 - 1"));
   }
   return absl::OkStatus();
+}
+
+RecordBatchWriter::RecordBatchWriter(uint32_t count, uint32_t position_count, size_t record_bytes)
+    : position_count_(position_count), record_bytes_(record_bytes) {
+  SHOAL_CHECK(count <= position_count && record_bytes > 0);
+  positions_.resize(count);
+  encoded_.resize(kHeaderBytes + BitmapBytes(position_count) + record_bytes * uint64_t{count});
+}
+
+void RecordBatchWriter::Put(uint64_t index, uint32_t position, BytesView record) {
+  SHOAL_CHECK(index < positions_.size() && position < position_count_ &&
+              record.size() == record_bytes_);
+  positions_[index] = position;
+  std::ranges::copy(
+      record, encoded_.end() - static_cast<ptrdiff_t>(record_bytes_ * (positions_.size() - index)));
+}
+
+Bytes RecordBatchWriter::Take() && {
+  SHOAL_CHECK(Rises(positions_));
+  const uint64_t bitmap_bytes = BitmapBytes(position_count_);
+  const uint64_t gap_bytes = GapBytes(positions_, 0, bitmap_bytes);
+  const bool gaps = gap_bytes < bitmap_bytes;
+  if (gaps) {
+    const auto room = encoded_.begin() + kHeaderBytes;
+    encoded_.erase(room, room + static_cast<ptrdiff_t>(bitmap_bytes - gap_bytes));
+  }
+  PutHeader(gaps ? kGaps : kBitmap, static_cast<uint32_t>(positions_.size()), encoded_);
+  PutUsed(gaps, positions_, 0, encoded_.data() + kHeaderBytes);
+  return std::move(encoded_);
+}
+
+absl::StatusOr<RecordBatch> DecodeRecordBatch(BytesView encoded, uint32_t position_count,
+                                              size_t record_bytes) {
+  SHOAL_CHECK(record_bytes > 0);
+  SHOAL_ASSIGN_OR_RETURN(const Parsed parsed,
+                         Parse(encoded, position_count, record_bytes, "records"));
+  RecordBatch batch;
+  SHOAL_RETURN_IF_ERROR(AppendUsed(parsed, position_count, 0, batch.positions));
+  batch.record_bytes = record_bytes;
+  batch.records = ToBytes(parsed.entries);
+  return batch;
+}
+
+uint64_t MaxRecordBatchBytes(uint32_t position_count, size_t record_bytes) {
+  return kHeaderBytes + BitmapBytes(position_count) + record_bytes * uint64_t{position_count};
 }
 
 }  // namespace shoal::wire

@@ -7,10 +7,13 @@
 //           used one before, as an unsigned LEB128 of the shortest form
 //   count * u32: tallies, in position order, each below p = 2^31 - 1
 //
-// One batch has one encoding: the decoder refuses any other.
+// In a round of two tiers (docs/protocol.md, section 11) records take the tallies' place: any
+// bytes, as many in each as both sides know. One batch has one encoding: the decoder refuses any
+// other.
 #ifndef SHOAL_SRC_WIRE_QUERY_BATCH_H_
 #define SHOAL_SRC_WIRE_QUERY_BATCH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -119,6 +122,42 @@ absl::Status AppendQueryBatch(BytesView encoded, uint32_t position_count, uint32
 
 // Bytes of the longest encoding of any batch over N positions.
 uint64_t MaxQueryBatchBytes(uint32_t position_count);
+
+// A batch with records in place of tallies.
+struct RecordBatch {
+  std::vector<uint32_t> positions;  // strictly rising
+  size_t record_bytes = 0;
+  Bytes records;  // one after the other, in position order
+};
+
+// Takes such a batch record by record, on one or several threads, and encodes it.
+class RecordBatchWriter {
+ public:
+  // `count` is at most position_count, and record_bytes not 0 (checked).
+  RecordBatchWriter(uint32_t count, uint32_t position_count, size_t record_bytes);
+  RecordBatchWriter(const RecordBatchWriter&) = delete;
+  RecordBatchWriter& operator=(const RecordBatchWriter&) = delete;
+
+  // Writes record number `index`, whose length is checked, as the other arguments are. Every index
+  // below the count must be put once, and positions must rise with indices (checked by Take).
+  void Put(uint64_t index, uint32_t position, BytesView record);
+  // The encoding.
+  Bytes Take() &&;
+
+ private:
+  const uint32_t position_count_;
+  const size_t record_bytes_;
+  std::vector<uint32_t> positions_;
+  Bytes encoded_;  // header and records, with room for a bitmap between them
+};
+
+// INVALID_ARGUMENT for anything that a RecordBatchWriter cannot have made for this N and this
+// length of a record, which is not 0 (checked).
+absl::StatusOr<RecordBatch> DecodeRecordBatch(BytesView encoded, uint32_t position_count,
+                                              size_t record_bytes);
+
+// Bytes of the longest encoding of any batch of records over N positions.
+uint64_t MaxRecordBatchBytes(uint32_t position_count, size_t record_bytes);
 
 }  // namespace shoal::wire
 

@@ -219,5 +219,134 @@ TEST(QueryBatchTest, MutationsAreRefusedOrCanonical) {
   EXPECT_GT(accepted, 100);  // flipped tallies stay well formed
 }
 
+// --- Records in place of tallies.
+
+constexpr size_t kRecordBytes = 20;
+
+struct Record {
+  uint32_t position;
+  Bytes bytes;
+};
+
+std::vector<Record> RandomRecords(TestRandom& random, uint32_t n, uint32_t one_in) {
+  std::vector<Record> records;
+  for (const uint32_t position : RandomBatch(random, n, one_in).positions) {
+    random.Fill(records.emplace_back(Record{position, Bytes(kRecordBytes)}).bytes);
+  }
+  return records;
+}
+
+Bytes EncodeRecords(std::span<const Record> records, uint32_t n, size_t record_bytes) {
+  RecordBatchWriter writer(static_cast<uint32_t>(records.size()), n, record_bytes);
+  // Last ones first.
+  for (size_t i = records.size(); i-- > 0;) writer.Put(i, records[i].position, records[i].bytes);
+  return std::move(writer).Take();
+}
+
+Bytes EncodeBatch(const RecordBatch& batch, uint32_t n) {
+  std::vector<Record> records;
+  for (size_t i = 0; i < batch.positions.size(); ++i) {
+    records.push_back(
+        {batch.positions[i],
+         ToBytes(BytesView(batch.records).subspan(i * batch.record_bytes, batch.record_bytes))});
+  }
+  return EncodeRecords(records, n, batch.record_bytes);
+}
+
+// Used positions are encoded as those of tallies, byte for byte, and the records follow.
+TEST(RecordBatchTest, RoundTripsInBothKinds) {
+  TestRandom random(11);
+  int kinds[2] = {0, 0};
+  for (uint32_t n : {0u, 1u, 7u, 8u, 9u, 1000u, 40000u}) {
+    for (uint32_t one_in : {0u, 1u, 2u, 5u, 50u, 3000u}) {
+      const std::vector<Record> records = RandomRecords(random, n, one_in);
+      const Bytes encoded = EncodeRecords(records, n, kRecordBytes);
+      EXPECT_LE(encoded.size(), MaxRecordBatchBytes(n, kRecordBytes));
+      ++kinds[encoded[0]];
+      SHOAL_ASSERT_OK_AND_ASSIGN(const RecordBatch decoded,
+                                 DecodeRecordBatch(encoded, n, kRecordBytes));
+      EXPECT_EQ(decoded.record_bytes, kRecordBytes);
+      EXPECT_EQ(EncodedQueries(encoded), records.size());
+      QueryBatch same;
+      Bytes all;
+      for (const Record& record : records) {
+        same.positions.push_back(record.position);
+        same.tallies.push_back(0);
+        Append(all, record.bytes);
+      }
+      EXPECT_EQ(decoded.positions, same.positions);
+      EXPECT_EQ(decoded.records, all);
+      const Bytes tallies = EncodeQueryBatch(same, n);
+      const size_t used = tallies.size() - 4 * records.size();
+      EXPECT_TRUE(
+          std::ranges::equal(BytesView(tallies).first(used), BytesView(encoded).first(used)));
+      EXPECT_EQ(encoded.size(), used + all.size());
+    }
+  }
+  EXPECT_GT(kinds[0], 0);
+  EXPECT_GT(kinds[1], 0);
+}
+
+TEST(RecordBatchTest, BadVectorsAreRefused) {
+  const auto decode = [](uint8_t kind, uint32_t count, Bytes used, size_t record_bytes,
+                         uint32_t positions) {
+    Bytes encoded = Raw(kind, count, std::move(used), {});
+    encoded.resize(encoded.size() + record_bytes, 0xff);  // any bytes are records
+    return DecodeRecordBatch(encoded, positions, 3);
+  };
+  SHOAL_EXPECT_OK(decode(0, 2, {0x01, 0x80}, 6, 16));
+  SHOAL_EXPECT_OK(decode(1, 1, {0x0f}, 3, 16));
+  SHOAL_EXPECT_OK(decode(0, 0, {}, 0, 0));
+  EXPECT_THAT(DecodeRecordBatch(Bytes{0, 1}, 16, 3), StatusIs(kInvalid, "truncated header"));
+  EXPECT_THAT(decode(2, 0, {}, 0, 16), StatusIs(kInvalid, "unknown kind"));
+  EXPECT_THAT(decode(0, 17, {0xff, 0xff}, 51, 16), StatusIs(kInvalid, "17 queries for 16"));
+  EXPECT_THAT(decode(0, 5, {0xff}, 13, 16), StatusIs(kInvalid, "truncated records"));
+  EXPECT_THAT(decode(0, 0xffffffff, {}, 3, 0xffffffff), StatusIs(kInvalid, "truncated records"));
+  // A record that is longer, or shorter, by a byte.
+  EXPECT_THAT(decode(0, 1, {0x01, 0x00}, 4, 16), StatusIs(kInvalid, "wrong length"));
+  EXPECT_THAT(decode(0, 2, {0x01, 0x80}, 5, 16), StatusIs(kInvalid, "wrong length"));
+  EXPECT_THAT(decode(0, 3, {0x01, 0x80}, 9, 16), StatusIs(kInvalid, "fewer bits"));
+  EXPECT_THAT(decode(0, 1, {0x01, 0x80}, 3, 16), StatusIs(kInvalid, "more bits"));
+  EXPECT_THAT(decode(0, 2, {0x01, 0x80}, 6, 15), StatusIs(kInvalid, "past its end"));
+  EXPECT_THAT(decode(0, 1, {0x01, 0x00}, 3, 16), StatusIs(kInvalid, "gaps are smaller"));
+  EXPECT_THAT(decode(1, 2, {0x00, 0x0e}, 6, 16), StatusIs(kInvalid, "bitmap is not larger"));
+  EXPECT_THAT(decode(1, 1, {0x10}, 3, 16), StatusIs(kInvalid, "position 16 of 16"));
+  EXPECT_THAT(decode(1, 1, {0x80, 0x00}, 3, 100), StatusIs(kInvalid, "shortest"));
+}
+
+// Any bytes are either refused or are the one encoding of what they decode to.
+TEST(RecordBatchTest, MutationsAreRefusedOrCanonical) {
+  TestRandom random(12);
+  int accepted = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    const uint32_t n = static_cast<uint32_t>(1 + random.Below(100));
+    Bytes encoded = EncodeRecords(
+        RandomRecords(random, n, static_cast<uint32_t>(1 + random.Below(40))), n, kRecordBytes);
+    for (uint64_t k = 1 + random.Below(3); k > 0; --k) {
+      // Mostly what stands before the records.
+      const size_t end =
+          random.Below(4) == 0 ? encoded.size() : std::min<size_t>(20, encoded.size());
+      encoded[random.Below(end)] ^= static_cast<uint8_t>(1u << random.Below(8));
+    }
+    if (random.Below(4) == 0) encoded.resize(random.Below(encoded.size() + 5));
+    const auto decoded = DecodeRecordBatch(encoded, n, kRecordBytes);
+    if (!decoded.ok()) continue;
+    ++accepted;
+    ASSERT_EQ(EncodeBatch(*decoded, n), encoded);
+  }
+  EXPECT_GT(accepted, 100);
+}
+
+TEST(RecordBatchDeathTest, AWriterTakesWhatItEncodesAlone) {
+  const Bytes record(kRecordBytes);
+  RecordBatchWriter writer(2, 16, kRecordBytes);
+  writer.Put(0, 7, record);
+  EXPECT_DEATH(writer.Put(2, 8, record), "");
+  EXPECT_DEATH(writer.Put(1, 16, record), "");
+  EXPECT_DEATH(writer.Put(1, 8, BytesView(record).first(kRecordBytes - 1)), "");
+  writer.Put(1, 7, record);
+  EXPECT_DEATH(std::move(writer).Take(), "");
+}
+
 }  // namespace
 }  // namespace shoal::wire

@@ -13,6 +13,7 @@
 #include "src/onion/onion.h"
 #include "src/round/refresh.h"
 #include "src/round/testing/headers.h"
+#include "src/sharing/halves.h"
 #include "src/sharing/sharing.h"
 #include "src/table/records.h"
 #include "src/table/testing/signed_table.h"
@@ -65,6 +66,16 @@ FakeFrontend::FakeFrontend(FakeOptions options)
                                                    .mode = 70,
                                                    .left_scale = 14,
                                                    .right_scale = 60});
+  }
+  if (options_.most_in_bucket > 1) {
+    // For five queries, of which four are for one bucket.
+    *roster.mutable_noise() = roster::NoiseToWire({.mechanism = noise::Mechanism::kSplitGaussian,
+                                                   .epsilon = 1,
+                                                   .delta = 1e-6,
+                                                   .phi = 5,
+                                                   .mode = 220,
+                                                   .left_scale = 40,
+                                                   .right_scale = 160});
   }
   roster.set_valid_from_s(clock_.now_s - 1000);
   roster.set_expires_s(clock_.now_s + 1'000'000);
@@ -167,7 +178,7 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
                               clock_.now_s);
   header.set_max_slots(options_.max_slots);
   std::vector<onion::KeyPair> keys;
-  for (uint32_t j = 0; j < options_.parties; ++j) {
+  for (uint32_t j = 0; j < (has_two_tiers() ? round::kTwoTiersKeys : options_.parties); ++j) {
     Seed secret = random_.NewSeed();
     keys.push_back(onion::KeyPairFromSecret(secret.view()));
     header.add_onion_keys(ToString(keys.back().public_key));
@@ -337,10 +348,11 @@ absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
   wire::SubmitOnionsResponse response;
   size_t slots = round->slots.size();
   for (const std::string& submission : request.submissions()) {
-    const size_t onions = onion::SubmissionOnions(options_.parties, submission.size());
+    const size_t onions = Slots(submission.size());
     if (onions == 0) return absl::InvalidArgumentError("not a submission's length");
     const Digest digest = Transcript("fake submission").Blob(submission).Finish();
-    const std::string enc = submission.substr(0, onion::kEncBytes);
+    std::vector<std::string> encs = {submission.substr(0, onion::kEncBytes)};
+    if (has_two_tiers()) encs.push_back(submission.substr(submission.size() / 2, onion::kEncBytes));
     if (const auto known = round->first_slots.find(digest); known != round->first_slots.end()) {
       response.add_first_slots(known->second);
       continue;
@@ -349,8 +361,10 @@ absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
       response.add_first_slots(known->second);
       continue;
     }
-    if (round->encs.contains(enc) || !fresh_encs.insert(enc).second) {
-      return absl::InvalidArgumentError("another submission has the same encapsulated key");
+    for (const std::string& enc : encs) {
+      if (round->encs.contains(enc) || !fresh_encs.insert(enc).second) {
+        return absl::InvalidArgumentError("another submission has the same encapsulated key");
+      }
     }
     fresh.emplace(digest, static_cast<uint32_t>(slots));
     response.add_first_slots(static_cast<uint32_t>(slots));
@@ -366,46 +380,67 @@ absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
   return End("SubmitOnions", response);
 }
 
+size_t FakeFrontend::Slots(size_t bytes) const {
+  return has_two_tiers() ? onion::TwoPiecesOnions(bytes)
+                         : onion::SubmissionOnions(options_.parties, bytes);
+}
+
 void FakeFrontend::Peel(const Digest& id, const std::string& submission, size_t onions,
                         FakeRound& round) const {
   std::vector<Slot> slots(onions);
+  const std::span<const onion::KeyPair> keys = round.keys;
+  const BytesView bytes = AsBytes(submission);
+  if (has_two_tiers()) {
+    const sharing::HalfIds ids(id);
+    Peel(ids.a, keys.first(2), bytes.first(bytes.size() / 2), slots);
+    Peel(ids.b, keys.subspan(2), bytes.subspan(bytes.size() / 2), slots);
+  } else {
+    Peel(id, keys, bytes, slots);
+  }
+  std::ranges::move(slots, std::back_inserter(round.slots));
+}
+
+void FakeFrontend::Peel(const Digest& id, std::span<const onion::KeyPair> keys, BytesView piece,
+                        std::span<Slot> slots) const {
+  const size_t onions = slots.size();
   const auto keep = [&](BytesView seeds) {
     for (size_t i = 0; i < onions; ++i) {
       slots[i].seeds.push_back(ToBytes(seeds.subspan(i * onion::kSeedBytes, onion::kSeedBytes)));
     }
   };
-  Bytes seeds(onions * onion::kSeedBytes), layers(submission.size() - onion::kSealBytes);
-  onion::SubmissionToOpen to_open{
-      .submission = AsBytes(submission), .seeds = seeds, .onions = layers};
-  onion::OpenSubmissions(round.keys[0], id, {&to_open, 1});
+  Bytes seeds(onions * onion::kSeedBytes), layers(piece.size() - onion::kSealBytes);
+  onion::SubmissionToOpen to_open{.submission = piece, .seeds = seeds, .onions = layers};
+  onion::OpenSubmissions(keys[0], id, {&to_open, 1});
   SHOAL_CHECK(to_open.opened);  // a client that sends garbage has a bug
   keep(seeds);
-  for (uint32_t party = 2; party <= options_.parties; ++party) {
-    const size_t left = options_.parties - party + 1;
+  for (uint32_t party = 2; party <= keys.size(); ++party) {
+    const size_t left = keys.size() - party + 1;
     Bytes inner(onions * onion::OnionBytes(left - 1));
     std::vector<uint8_t> valid(onions);
-    onion::PeelOnions(round.keys[party - 1], id, party, left, layers, seeds, inner, valid);
+    onion::PeelOnions(keys[party - 1], id, party, left, layers, seeds, inner, valid);
     SHOAL_CHECK(std::ranges::find(valid, 0) == valid.end());
     keep(seeds);
     layers = std::move(inner);
   }
-  std::ranges::move(slots, std::back_inserter(round.slots));
 }
 
 absl::StatusOr<std::vector<uint32_t>> FakeFrontend::CheckSlots(const FakeRound& round,
                                                                const Digest& id,
                                                                const std::string& slots,
-                                                               const std::string& tokens) const {
-  if (slots.size() % 4 != 0 || tokens.size() != slots.size() * 4) {
+                                                               const std::string* tokens) const {
+  if (slots.size() % 4 != 0 || (tokens != nullptr && tokens->size() != slots.size() * 4)) {
     return absl::InvalidArgumentError("arrays of different lengths");
   }
+  const Digest first_id = has_two_tiers() ? sharing::HalfId(id, sharing::Half::kA) : id;
   std::vector<uint32_t> out;
   for (size_t i = 0; i < slots.size() / 4; ++i) {
     const uint32_t slot = LoadLe<uint32_t>(AsBytes(slots).data() + 4 * i);
     if (slot >= round.slots.size()) return absl::PermissionDeniedError("no such slot");
-    const sharing::Expansion expansion = sharing::Expand(round.slots[slot].seeds[0], id);
-    if (tokens.substr(16 * i, 16) != AsText(expansion.token)) {
-      return absl::PermissionDeniedError("not the slot's token");
+    if (tokens != nullptr) {
+      const sharing::Expansion expansion = sharing::Expand(round.slots[slot].seeds[0], first_id);
+      if (tokens->substr(16 * i, 16) != AsText(expansion.token)) {
+        return absl::PermissionDeniedError("not the slot's token");
+      }
     }
     out.push_back(slot);
   }
@@ -420,27 +455,92 @@ absl::StatusOr<wire::SubmitQueriesResponse> FakeFrontend::SubmitQueries(
   if (round->state != wire::OPEN_FOR_QUERIES) {
     return absl::FailedPreconditionError("the round takes no queries");
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> slots,
-                         CheckSlots(*round, id, request.slots(), request.tokens()));
-  if (request.tallies().size() != request.slots().size()) {
+  const bool two = has_two_tiers();
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::vector<uint32_t> slots,
+      CheckSlots(*round, id, request.slots(), two ? nullptr : &request.tokens()));
+  const std::string& queries = two ? request.parts() : request.tallies();
+  const std::string& others = two ? request.tallies() : request.parts();
+  const size_t each = two ? sharing::PartsBytes(Buckets(*round).selection_bytes()) : 4;
+  if (queries.size() != slots.size() * each || !others.empty() ||
+      (two && !request.tokens().empty())) {
     return absl::InvalidArgumentError("arrays of different lengths");
   }
+  // All or nothing.
+  std::map<uint32_t, Slot> fresh;
   for (size_t i = 0; i < slots.size(); ++i) {
-    Slot& slot = round->slots[slots[i]];
-    uint32_t tally = LoadLe<uint32_t>(AsBytes(request.tallies()).data() + 4 * i);
-    if (tally >= sharing::kModulus) return absl::InvalidArgumentError("a tally is not below p");
-    if (slot.tally && *slot.tally != tally) {
+    Slot slot = round->slots[slots[i]];
+    const std::string query = queries.substr(i * each, each);
+    if (!slot.query.empty() && slot.query != query) {
       return absl::FailedPreconditionError("the slot was used for another query");
     }
-    slot.tally = tally;
-    for (const Bytes& seed : slot.seeds) {
-      tally = sharing::Advance(sharing::Expand(seed, id).share, tally);
-    }
-    slot.row = tally;
+    slot.query = query;
+    SHOAL_ASSIGN_OR_RETURN(slot.row, RowOf(*round, id, slot));
+    fresh[slots[i]] = std::move(slot);
   }
+  for (auto& [number, slot] : fresh) round->slots[number] = std::move(slot);
   wire::SubmitQueriesResponse response;
   response.set_accepted(static_cast<uint32_t>(slots.size()));
   return End("SubmitQueries", response);
+}
+
+absl::StatusOr<uint32_t> FakeFrontend::RowOf(const FakeRound& round, const Digest& id,
+                                             Slot& slot) const {
+  if (has_two_tiers()) return RowOfParts(round, id, slot);
+  auto tally = LoadLe<uint32_t>(AsBytes(slot.query).data());
+  if (tally >= sharing::kModulus) return absl::InvalidArgumentError("a tally is not below p");
+  for (const Bytes& seed : slot.seeds) {
+    tally = sharing::Advance(sharing::Expand(seed, id).share, tally);
+  }
+  return tally;
+}
+
+absl::StatusOr<uint32_t> FakeFrontend::RowOfParts(const FakeRound& round, const Digest& id,
+                                                  Slot& slot) const {
+  const QueryBuckets buckets = Buckets(round);
+  const size_t selection_bytes = buckets.selection_bytes();
+  const sharing::HalfIds ids(id);
+  const std::vector<uint32_t> only = {0};
+  uint32_t asked[2];
+  Bytes selections[2];
+  slot.results.clear();
+  for (const sharing::Half half : {sharing::Half::kA, sharing::Half::kB}) {
+    const size_t first = half == sharing::Half::kA ? 0 : 2;
+    BytesView parts = AsBytes(slot.query);
+    if (half == sharing::Half::kB) {
+      parts = parts.subspan(sharing::PartBytes(sharing::Half::kA, selection_bytes));
+    }
+    Bytes forwarded(sharing::ForwardedBytes(half, selection_bytes));
+    uint8_t wrong = 0;
+    sharing::OpenParts(slot.seeds[first].data(), only, ids, half, selection_bytes, parts, forwarded,
+                       {&wrong, 1});
+    if (wrong != 0) return absl::PermissionDeniedError("not the slot's tag");
+    Bytes& selection = selections[first / 2];
+    selection.resize(selection_bytes);
+    sharing::OpenForwarded(slot.seeds[first + 1].data(), only, ids, half, buckets, forwarded,
+                           {&asked[first / 2], 1}, selection, {&wrong, 1});
+    if (wrong != 0) return absl::PermissionDeniedError("not the tail's tag");
+    // The XOR of the selected rows of the bucket.
+    Bytes& result = slot.results.emplace_back(sharing::TaggedBytes(round.table->answer_bytes()));
+    Bytes row(round.table->answer_bytes());
+    for (uint32_t place = 0; place < buckets.PlacesIn(asked[first / 2]); ++place) {
+      if ((selection[place / 8] >> (place % 8) & 1) == 0) continue;
+      round.table->CopyAnswer(buckets.RowAt({.bucket = asked[first / 2], .place = place}), row);
+      for (size_t i = 0; i < row.size(); ++i) result[i] ^= row[i];
+    }
+  }
+  if (asked[0] != asked[1]) return absl::InvalidArgumentError("the halves name two buckets");
+  // Both selections differ in the place that is asked for alone.
+  std::optional<uint32_t> place;
+  for (uint32_t bit = 0; bit < 8 * selection_bytes; ++bit) {
+    if (((selections[0][bit / 8] ^ selections[1][bit / 8]) >> (bit % 8) & 1) == 0) continue;
+    if (place) return absl::InvalidArgumentError("the halves differ in two places");
+    place = bit;
+  }
+  if (!place || *place >= buckets.PlacesIn(asked[0])) {
+    return absl::InvalidArgumentError("no row of the table is asked for");
+  }
+  return buckets.RowAt({.bucket = asked[0], .place = *place});
 }
 
 absl::StatusOr<wire::FetchAnswersResponse> FakeFrontend::FetchAnswers(
@@ -452,22 +552,51 @@ absl::StatusOr<wire::FetchAnswersResponse> FakeFrontend::FetchAnswers(
     return absl::FailedPreconditionError("the round is not answered");
   }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> slots,
-                         CheckSlots(*round, id, request.slots(), request.tokens()));
+                         CheckSlots(*round, id, request.slots(), &request.tokens()));
   wire::FetchAnswersResponse response;
   for (uint32_t number : slots) {
     const Slot& slot = round->slots[number];
     if (!slot.row) return absl::FailedPreconditionError("the slot was not used");
-    Bytes answer(round->table->answer_bytes());
-    round->table->CopyAnswer(*slot.row, answer);
-    if (spoil) spoil(*slot.row, answer);
-    answer.resize(sharing::TaggedBytes(answer.size()));
-    std::vector<sharing::AnswerSeed> seeds;
-    for (const Bytes& seed : slot.seeds) seeds.push_back({seed, id});
-    sharing::MaskByAll(seeds, answer);
+    const Bytes answer = has_two_tiers() ? HalvesOf(*round, id, slot) : AnswerOf(*round, id, slot);
     response.mutable_answers()->append(AsText(answer).data(), answer.size());
   }
   if (spoil_fetch) spoil_fetch(response);
   return End("FetchAnswers", response);
+}
+
+Bytes FakeFrontend::AnswerOf(const FakeRound& round, const Digest& id, const Slot& slot) const {
+  Bytes answer(round.table->answer_bytes());
+  round.table->CopyAnswer(*slot.row, answer);
+  if (spoil) spoil(*slot.row, answer);
+  answer.resize(sharing::TaggedBytes(answer.size()));
+  std::vector<sharing::AnswerSeed> seeds;
+  for (const Bytes& seed : slot.seeds) seeds.push_back({seed, id});
+  sharing::MaskByAll(seeds, answer);
+  return answer;
+}
+
+Bytes FakeFrontend::HalvesOf(const FakeRound& round, const Digest& id, const Slot& slot) const {
+  const size_t selection_bytes = Buckets(round).selection_bytes();
+  const size_t answer_bytes = round.table->answer_bytes();
+  const sharing::HalfIds ids(id);
+  const std::vector<uint32_t> only = {0};
+  Bytes both;
+  for (const sharing::Half half : {sharing::Half::kA, sharing::Half::kB}) {
+    const size_t first = half == sharing::Half::kA ? 0 : 2;
+    Bytes answer = slot.results[first / 2];
+    if (spoil && half == sharing::Half::kA) {
+      spoil(*slot.row, MutableBytes(answer).first(answer_bytes));
+    }
+    sharing::MaskHalf(slot.seeds[first + 1].data(), only, ids, half, sharing::Role::kTail,
+                      selection_bytes, answer_bytes, answer);
+    sharing::MaskHalf(slot.seeds[first].data(), only, ids, half, sharing::Role::kHead,
+                      selection_bytes, answer_bytes, answer);
+    if (lost_half && lost_half(*slot.row, half)) {
+      SeededRandom(slot.seeds[first], "fake lost half").Fill(answer);
+    }
+    Append(both, answer);
+  }
+  return both;
 }
 
 void FakeFrontend::Refresh(const Digest& round_id) {

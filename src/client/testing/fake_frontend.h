@@ -1,6 +1,6 @@
 // A deployment behind a Transport, for tests of clients. Has real keys, a real signed table, real
-// onions and tallies, but runs in one process that knows everything, and neither adds noise nor
-// shuffles.
+// onions and tallies (of two tiers real pieces, parts and halves), but runs in one process that
+// knows everything, and neither adds noise nor shuffles.
 #ifndef SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
 #define SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
 
@@ -11,10 +11,12 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "src/base/query_buckets.h"
 #include "src/base/testing/test_clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/transport.h"
@@ -23,6 +25,7 @@
 #include "src/roster/roster.h"
 #include "src/roster/testing/parties.h"
 #include "src/round/header.h"
+#include "src/sharing/halves.h"
 #include "src/table/table.h"
 
 namespace shoal::client::testing {
@@ -111,8 +114,11 @@ class FakeFrontend final : public Transport {
   std::function<absl::Status(const std::string& name)> before;
   // Called after a request was served. An error is the answer then, as if the response were lost.
   std::function<absl::Status(const std::string& name)> after;
-  // Spoils the answer to a row before it is masked.
+  // Spoils the answer to a row before it is masked; of two tiers what the tail of half A selects.
   std::function<void(uint32_t row, MutableBytes answer)> spoil;
+  // Of two tiers: whether honest parties have lost this half of the answer to a row, as its tag was
+  // wrong on the way. They give pseudorandom bytes in its place.
+  std::function<bool(uint32_t row, sharing::Half half)> lost_half;
   // Spoils the response that carries slots.
   std::function<void(wire::SubmitOnionsResponse&)> spoil_submission;
   // Spoils the response that carries answers.
@@ -162,9 +168,10 @@ class FakeFrontend final : public Transport {
 
  private:
   struct Slot {
-    std::vector<Bytes> seeds;  // party 1's first
-    std::optional<uint32_t> tally;
+    std::vector<Bytes> seeds;  // party 1's first; of two tiers in the order of sharing::QuerySeed
+    std::string query;         // the tally or the parts that came
     std::optional<uint32_t> row;
+    std::vector<Bytes> results;  // of two tiers: x of half A and of half B, with room for a tag
   };
   struct FakeRound {
     wire::SignedHeader header;
@@ -180,13 +187,31 @@ class FakeFrontend final : public Transport {
   void MakeTable(size_t records, uint64_t epoch, bool keep_rows = false);
   // The parties' draft, signed by all.
   void ServeRoster();
+  std::string SignatureOfAll(const Digest& digest) const;
+  bool has_two_tiers() const { return options_.query_buckets != 0; }
+  QueryBuckets Buckets(const FakeRound& round) const {
+    return {round.table->rows(), round.header.header().query_buckets()};
+  }
+  // The slots of a submission of so many bytes, or 0.
+  size_t Slots(size_t bytes) const;
   // Gives a submission's onions the next slots.
   void Peel(const Digest& id, const std::string& submission, size_t onions, FakeRound& round) const;
+  // Opens a submission, or a piece, as parties do whose keys are given, and adds their seeds.
+  void Peel(const Digest& id, std::span<const onion::KeyPair> keys, BytesView piece,
+            std::span<Slot> slots) const;
+  // The number of the row that the slot's tally or parts ask for. PERMISSION_DENIED for a wrong
+  // tag.
+  absl::StatusOr<uint32_t> RowOf(const FakeRound& round, const Digest& id, Slot& slot) const;
+  absl::StatusOr<uint32_t> RowOfParts(const FakeRound& round, const Digest& id, Slot& slot) const;
+  // What FetchAnswers gives for a slot that was used.
+  Bytes AnswerOf(const FakeRound& round, const Digest& id, const Slot& slot) const;
+  Bytes HalvesOf(const FakeRound& round, const Digest& id, const Slot& slot) const;
   absl::StatusOr<FakeRound*> Find(const std::string& round_id);
   wire::RoundInfo Info(const FakeRound& round) const;
+  // The slots of a request; `tokens`: nothing if it has none.
   absl::StatusOr<std::vector<uint32_t>> CheckSlots(const FakeRound& round, const Digest& id,
                                                    const std::string& slots,
-                                                   const std::string& tokens) const;
+                                                   const std::string* tokens) const;
   absl::Status CheckCertificate() const;
   template <typename Request>
   absl::Status Begin(const std::string& name, const Request& request, bool log);

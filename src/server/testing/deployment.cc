@@ -100,6 +100,35 @@ class Deployment::TamperedLink final : public Link {
     }
     return std::make_unique<OnePart>(std::move(answers));
   }
+  absl::StatusOr<std::unique_ptr<ByteSource>> HeadOffline(const wire::SignedHeader& header,
+                                                          const OwnRun& mine, Submissions pieces,
+                                                          uint64_t most) override {
+    return CallHead(HeadCall::kOffline, std::move(pieces.list), [&](auto list) {
+      return next().HeadOffline(header, mine, {std::move(list), pieces.onions}, most);
+    });
+  }
+  absl::StatusOr<Bytes> HeadQueries(const Digest& round_id, const OwnRun& mine, Bytes parts,
+                                    uint64_t most) override {
+    const auto call =
+        [&](std::unique_ptr<ByteSource> list) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
+      SHOAL_ASSIGN_OR_RETURN(Bytes sent, ReadAll(*list));
+      SHOAL_ASSIGN_OR_RETURN(Bytes batch,
+                             next().HeadQueries(round_id, mine, std::move(sent), most));
+      return std::make_unique<BytesSource>(std::move(batch));
+    };
+    SHOAL_ASSIGN_OR_RETURN(
+        const auto batch,
+        CallHead(HeadCall::kQueries, std::make_unique<BytesSource>(std::move(parts)), call));
+    return ReadAll(*batch);
+  }
+  absl::StatusOr<std::unique_ptr<ByteSource>> HeadAnswers(const Digest& round_id,
+                                                          const OwnRun& mine,
+                                                          std::unique_ptr<ByteSource> answers,
+                                                          uint64_t most) override {
+    return CallHead(HeadCall::kAnswers, std::move(answers), [&](auto list) {
+      return next().HeadAnswers(round_id, mine, std::move(list), most);
+    });
+  }
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override {
     SHOAL_RETURN_IF_ERROR(Up());
     SHOAL_ASSIGN_OR_RETURN(StageReports reports, next().Reports(round_id));
@@ -173,6 +202,26 @@ class Deployment::TamperedLink final : public Link {
     const std::unique_ptr<ByteSource> whole_;
     uint64_t given_ = 0;
   };
+  using Source = std::unique_ptr<ByteSource>;
+  absl::StatusOr<Source> CallHead(HeadCall call, Source sent,
+                                  const std::function<absl::StatusOr<Source>(Source)>& send) {
+    SHOAL_RETURN_IF_ERROR(Up());
+    const auto with = [call](const auto& change) -> std::function<void(Bytes&)> {
+      if (!change) return nullptr;
+      return [&change, call](Bytes& bytes) { change(call, bytes); };
+    };
+    std::function<bool(Break)> breaks;
+    if (tamper().breaks_head) {
+      breaks = [this, call](Break at) { return tamper().breaks_head(call, at); };
+    }
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kBefore));
+    SHOAL_RETURN_IF_ERROR(Change(with(tamper().to_head), sent));
+    SHOAL_ASSIGN_OR_RETURN(Source back, send(std::move(sent)));
+    SHOAL_RETURN_IF_ERROR(Change(with(tamper().from_head), back));
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kAfter));
+    if (breaks && breaks(Break::kHalfWay)) back = std::make_unique<HalfSource>(std::move(back));
+    return back;
+  }
   static absl::Status Check(const std::function<bool(Break)>& breaks, Break at) {
     return breaks && breaks(at) ? absl::UnavailableError("the connection broke") : absl::OkStatus();
   }
@@ -202,10 +251,12 @@ World::World(const DeploymentOptions& options, const std::vector<uint32_t>& mach
                                 : roster::testing::Parties(machines, random_)) {
   wire::Roster& draft = parties_.draft();
   *draft.mutable_noise() = roster::NoiseToWire(options.noise);
+  draft.set_most_in_bucket(options.most_in_bucket);
   if (options.term_limit.days() > 0) *draft.mutable_term_limit() = options.term_limit;
   // Valid for longer than any test's clock runs.
   draft.set_expires_s(clock_.now_s + 1'000'000);
   roster_ = parties_.roster(clock_.now_s);
+  query_buckets_ = options.query_buckets;
   MakeEpoch(options.rows, options.row_bytes);
 }
 
@@ -227,7 +278,8 @@ Deployment::~Deployment() {
 }
 
 uint64_t World::MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places) {
-  TableContent table{.facts = {.manifest_digest = {}, .rows = rows, .row_bytes = row_bytes},
+  TableContent table{.facts = {.manifest_digest = {}, .rows = rows, .row_bytes = row_bytes,
+                               .query_buckets = query_buckets_},
                      .answers = nullptr};
   random_.Fill(table.facts.manifest_digest);
   table.facts.places[0] = places;
@@ -245,7 +297,9 @@ uint64_t World::MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places) {
 TableEpoch World::Epoch(uint64_t epoch, uint32_t number) const {
   const TableContent& table = tables_[epoch - 1];
   TableEpoch out{.facts = table.facts, .id = {}, .epoch = epoch, .answers = {}};
-  if (number == parties()) out.answers = {*table.answers, table.facts.rows};
+  if (number == parties() || roster().most_in_bucket() != 0) {
+    out.answers = {*table.answers, table.facts.rows};
+  }
   return out;
 }
 

@@ -36,6 +36,9 @@ namespace shoal::server::testing {
 // the answers in the online stage), or after all was done and before the answer is back.
 enum class Break { kBefore, kHalfWay, kAfter };
 
+// The calls of half B of a round of two tiers.
+enum class HeadCall { kOffline, kQueries, kAnswers };
+
 // How a malicious link or neighbour changes the messages from party j to j+1 and back.
 struct Tamper {
   std::function<void(wire::RoundHeader&)> draft;
@@ -43,6 +46,9 @@ struct Tamper {
   std::function<void(Bytes&)> onions;
   std::function<void(Bytes&)> queries;
   std::function<void(Bytes&)> answers;
+  // Of a call for half B: what goes to party 2, and what comes back.
+  std::function<void(HeadCall, Bytes&)> to_head, from_head;
+  std::function<bool(HeadCall, Break)> breaks_head;  // as breaks_offline
   std::function<void(StageReports&)> reports;
   std::function<void(wire::SignedLiveRounds&)> live;  // also those that come with proposals
   std::function<void(const wire::LiveRounds&, ListAnswer&)> list_answer;
@@ -70,6 +76,8 @@ struct DeploymentOptions {
   std::function<void(const wire::StageReport& report)> stage_done = nullptr;
   // Called before a party makes a piece of what it sends for a round (Resources).
   std::function<void(const Digest& round_id)> making_piece = nullptr;
+  // Of two tiers, with two parties, if they are not 0.
+  uint32_t query_buckets = 0, most_in_bucket = 0;
   wire::TermLimit term_limit = {};  // without days: the roster has none, and parties keep no terms
   noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
                              .epsilon = 1,
@@ -120,6 +128,7 @@ class World {
   SpoolPlace spools_;
   roster::testing::Parties parties_;
   std::optional<roster::Roster> roster_;
+  uint32_t query_buckets_ = 0;
   std::vector<TableContent> tables_;  // epoch 1 first
 };
 
