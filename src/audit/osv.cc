@@ -355,6 +355,48 @@ bool IsUnpacked(const std::string& packed, const std::vector<std::string>& paths
           std::ranges::binary_search(paths, stem.string()));
 }
 
+// What a directory and those below have that could hold records.
+struct RecordFiles {
+  std::vector<std::string> paths, yaml, toml, packed, others;  // the first are in JSON, and sorted
+};
+absl::StatusOr<RecordFiles> ListRecordFiles(const std::string& directory) {
+  RecordFiles files;
+  std::error_code error;
+  const fs::path root = fs::weakly_canonical(directory, error);
+  if (error) return ErrnoStatus(error.value(), directory);
+  for (auto entry = fs::recursive_directory_iterator(directory, error);
+       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    const std::string path = entry->path().string();
+    const auto ends_with = [&](std::initializer_list<absl::string_view> ends) {
+      return std::ranges::any_of(
+          ends, [&](absl::string_view end) { return absl::EndsWithIgnoreCase(path, end); });
+    };
+    if (entry->is_symlink(ignored) && entry->is_directory(ignored)) {
+      const fs::path to = fs::weakly_canonical(entry->path(), ignored);
+      if (!IsWithin(to, root)) files.others.push_back(path);
+    } else if (entry->is_directory(ignored)) {
+      // A copy of a database by git has its packed records a second time.
+      if (entry->path().filename() == ".git") entry.disable_recursion_pending();
+    } else if (ends_with({".json"})) {
+      (entry->is_regular_file(ignored) ? files.paths : files.others).push_back(path);
+    } else if (ends_with({".yaml", ".yml"})) {
+      files.yaml.push_back(path);
+    } else if (ends_with({".md", ".toml"})) {
+      files.toml.push_back(path);
+    } else if (ends_with({".jsonl", ".ndjson", ".osv"})) {
+      files.others.push_back(path);
+    } else if (!WithoutPacking(path).empty()) {
+      files.packed.push_back(path);
+    } else if (!entry->is_regular_file(ignored) || MayHoldRecords(path)) {
+      files.others.push_back(path);
+    }
+  }
+  if (error) return ErrnoStatus(error.value(), directory);
+  std::ranges::sort(files.paths);
+  return files;
+}
+
 }  // namespace
 
 size_t OsvRecords::BytesOf(absl::string_view key, const Entry& entry) {
@@ -564,41 +606,8 @@ absl::Status OsvRecords::Add(absl::string_view json, const std::string& source, 
 }
 
 absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
-  // What else than files in JSON could hold records.
-  std::vector<std::string> paths, yaml, toml, packed, others;
-  std::error_code error;
-  const fs::path root = fs::weakly_canonical(directory, error);
-  if (error) return ErrnoStatus(error.value(), directory);
-  for (auto entry = fs::recursive_directory_iterator(directory, error);
-       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;
-    const std::string path = entry->path().string();
-    const auto ends_with = [&](std::initializer_list<absl::string_view> ends) {
-      return std::ranges::any_of(
-          ends, [&](absl::string_view end) { return absl::EndsWithIgnoreCase(path, end); });
-    };
-    if (entry->is_symlink(ignored) && entry->is_directory(ignored)) {
-      const fs::path to = fs::weakly_canonical(entry->path(), ignored);
-      if (!IsWithin(to, root)) others.push_back(path);
-    } else if (entry->is_directory(ignored)) {
-      // A copy of a database by git has its packed records a second time.
-      if (entry->path().filename() == ".git") entry.disable_recursion_pending();
-    } else if (ends_with({".json"})) {
-      (entry->is_regular_file(ignored) ? paths : others).push_back(path);
-    } else if (ends_with({".yaml", ".yml"})) {
-      yaml.push_back(path);
-    } else if (ends_with({".md", ".toml"})) {
-      toml.push_back(path);
-    } else if (ends_with({".jsonl", ".ndjson", ".osv"})) {
-      others.push_back(path);
-    } else if (ends_with({".zip", ".gz", ".tgz", ".xz", ".txz", ".zst", ".bz2", ".tbz2", ".tar",
-                          ".7z", ".lz4", ".br"})) {
-      packed.push_back(path);
-    } else if (!entry->is_regular_file(ignored) || MayHoldRecords(path)) {
-      others.push_back(path);
-    }
-  }
-  if (error) return ErrnoStatus(error.value(), directory);
+  SHOAL_ASSIGN_OR_RETURN(const RecordFiles files, ListRecordFiles(directory));
+  const auto& [paths, yaml, toml, packed, others] = files;
   if (paths.empty()) {
     return absl::NotFoundError(absl::StrCat(
         directory, ": no OSV records here (*.json)",
@@ -606,7 +615,6 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
             ? ""
             : "; those in YAML, TOML, Markdown, packed files or under other names are not read"));
   }
-  std::sort(paths.begin(), paths.end());
   for (const std::string& path : paths) {
     const absl::StatusOr<std::string> json = ReadFile(path, kMaxRecordBytes);
     if (absl::IsResourceExhausted(json.status())) {
@@ -619,9 +627,9 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
   const auto unread = [&](const std::string& path, absl::string_view why) {
     return LeaveUnread(absl::InvalidArgumentError(absl::StrCat(path, ": ", why)), odd);
   };
-  const auto look_into = [&](const std::vector<std::string>& files, auto id_in,
+  const auto look_into = [&](const std::vector<std::string>& some, auto id_in,
                              absl::string_view why) -> absl::Status {
-    for (const std::string& path : files) {
+    for (const std::string& path : some) {
       std::error_code ignored;
       if (fs::is_regular_file(path, ignored)) {
         const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);

@@ -215,9 +215,9 @@ absl::Status SpdxDocument::Add(Collector& collector) && {
     one.is_subject = described.contains(id);
     one.hints = tools_.hints();
     const bool is_system = purpose == "OPERATING-SYSTEM" || purpose == "OPERATING_SYSTEM";
-    // Trivy has a package for each file that packages were found in.
     const bool is_place = one.hints.tool == BillTool::kTrivy && purpose == "APPLICATION" &&
-                          one.version.empty() && owners.contains(id);
+                          one.version.empty() && owners.contains(id) &&
+                          IsPlaceOfTrivy(one.name, "");
     ReadSourceInfo(source_info, one.hints);
     const bool is_none = one.urls.empty() && !one.is_subject && !IsPackageArchive(one.name) &&
                          ((is_system && IsSystemName(one.name) && !HasCpeOfPackage(one.cpes)) ||
