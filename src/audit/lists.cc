@@ -17,6 +17,9 @@
 namespace shoal::audit {
 namespace {
 
+// What stands further behind in a line decides nothing. A text of one line would take much memory.
+constexpr size_t kMaxLineBytes = 4096;
+
 bool IsDigitAt(absl::string_view text, size_t at) {
   return at < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[at]));
 }
@@ -365,19 +368,21 @@ bool ListsPackages(absl::string_view text) {
   const absl::string_view first = absl::StripLeadingAsciiWhitespace(text);
   const bool may_be_json = absl::StartsWith(first, "{") || absl::StartsWith(first, "[");
   if (may_be_json && HasPackagesInJson(text)) return true;
-  const std::vector<absl::string_view> lines =
-      absl::StrSplit(text, absl::ByAnyChar("\r\n"), absl::SkipWhitespace());
-  size_t count = 0;
+  size_t lines = 0, with_version = 0;
   bool has_sure = false;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const absl::string_view next = i + 1 < lines.size() ? lines[i + 1] : "";
-    if (IsBranch(lines[i]) || HasModule(lines[i]) || IsHeader(lines[i], next)) return true;
-    const absl::string_view version = VersionInLine(lines[i]);
-    count += !version.empty();
+  absl::string_view before;
+  for (absl::string_view line :
+       absl::StrSplit(text, absl::ByAnyChar("\r\n"), absl::SkipWhitespace())) {
+    line = line.substr(0, kMaxLineBytes);
+    if (IsBranch(line) || HasModule(line) || IsHeader(before, line)) return true;
+    const absl::string_view version = VersionInLine(line);
+    ++lines;
+    with_version += !version.empty();
     has_sure |= !version.empty() && IsNoMeasure(version);
+    before = line;
   }
-  // Others are headings.
-  return has_sure && 2 * count >= lines.size();
+  // The other lines are headings. A table may have no other line than its first.
+  return (has_sure && 2 * with_version >= lines) || IsHeader(before, "");
 }
 
 }  // namespace shoal::audit
