@@ -1937,6 +1937,21 @@ TEST(InventoryTest, TheFilesThatTrivyScannedAreNoPackages) {
             Lines{"npm a 1.0.0"});
 }
 
+// Of two, nobody can tell which one the writer meant.
+TEST(InventoryTest, WhatSpdxSaysOfAPackageStandsThereOnce) {
+  const std::string head =
+      "SPDXVersion: SPDX-2.3\nPackageName: a\nSPDXID: a\nExternalRef: PACKAGE-MANAGER purl "
+      "pkg:npm/a@1.0.0\n";
+  for (const char* line : {"PackageVersion: 1.0.0\n", "PackageFileName: a-1.0.0.tgz\n",
+                           "PackageSourceInfo: built package from: openssl 3.0\n",
+                           "PrimaryPackagePurpose: OPERATING-SYSTEM\n"}) {
+    EXPECT_EQ(Parse("x", head + line), Lines{"npm a 1.0.0"}) << line;
+    EXPECT_THAT(Error("x", head + line + line),
+                StatusIs(absl::StatusCode::kInvalidArgument, "is there twice in one package"))
+        << line;
+  }
+}
+
 TEST(InventoryTest, SpdxInBothNotations) {
   EXPECT_EQ(Parse("sbom.spdx.json", R"({"spdxVersion":"SPDX-2.3","packages":[
       {"SPDXID":"SPDXRef-root","name":"own"},

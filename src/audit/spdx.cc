@@ -509,14 +509,16 @@ absl::Status SpdxTagReader::ReadEndOfText(absl::string_view rest) {
 
 // Whether the tag may stand where it stands.
 absl::Status SpdxTagReader::CheckPlace(absl::string_view tag) {
+  // Of two, either may be the right one.
+  static constexpr absl::string_view kOnce[] = {
+      "SPDXID",          "PackageVersion",    "PackageDownloadLocation",
+      "PackageFileName", "PackageSourceInfo", "PrimaryPackagePurpose"};
   if ((absl::StartsWith(tag, "Package") && !in_package_) ||
       (absl::StartsWith(tag, "File") && tag != "FilesAnalyzed" && !in_file_)) {
     // The line before it, with what it is of, may be lost.
     return Wrong("is of no package, or of no file");
   }
-  if (in_package_ &&
-      (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation" ||
-       tag == "PackageFileName") &&
+  if (in_package_ && std::ranges::find(kOnce, tag) != std::end(kOnce) &&
       !once_.insert(std::string(tag)).second) {
     return Wrong("is there twice in one package");
   }
