@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <system_error>

@@ -1,9 +1,9 @@
 #include "src/audit/lists.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
