@@ -67,11 +67,15 @@ bool IsForeign(absl::string_view text) {
                                                  "for dependency locking",
                                                  "[installed",
                                                  "may be used to create an environment",
-                                                 ", installed using Python"};
+                                                 ", installed using Python",
+                                                 "(Hex package)",
+                                                 "# npm audit report",
+                                                 "Introduced through: ",
+                                                 "=> Found \""};
   static constexpr absl::string_view kLines[] = {
       "spdxVersion:", "bomFormat:", "lockfileVersion:", "__metadata:", "@EXPLICIT"};
   // Lock files in TOML, Bundler's, conda's environments and recipes, reports of Trivy and npm ls,
-  // the databases of dpkg and opkg, of apk and of pacman, and pip show.
+  // the databases of dpkg and opkg, of apk and of pacman, pip show and cargo audit.
   static constexpr std::pair<absl::string_view, absl::string_view> kEntries[] = {
       {"[[package]]", "version"},
       {"GEM", "DEPENDENCIES"},
@@ -82,7 +86,8 @@ bool IsForeign(absl::string_view text) {
       {"Package:", "Version:"},
       {"P:", "V:"},
       {"%NAME%", "%VERSION%"},
-      {"Version:", "Required-by:"}};
+      {"Version:", "Required-by:"},
+      {"Crate:", "Version:"}};
   const auto has = [&](absl::string_view mark) { return absl::StrContains(text, mark); };
   const auto has_line = [&](absl::string_view beginning) { return HasLine(text, beginning); };
   return std::ranges::any_of(kMarks, has) || std::ranges::any_of(kLines, has_line) ||

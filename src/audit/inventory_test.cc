@@ -2802,6 +2802,30 @@ TEST_F(DirectoryTest, AListThatAToolPrintedIsSaid) {
       {"mvn dependency:tree", "[INFO] org.x:app:jar:1\n[INFO] +- org.y:z:jar:1.0:compile\n"},
       {"gradle dependencies", "compileClasspath\n+--- org.y:z:1.0 -> 1.1\n"},
       {"dotnet list", "   > Newtonsoft.Json   13.0.1   13.0.1\n"},
+      {"poetry show --tree", "django 3.1.8 A framework\n├── asgiref >=3.2.10,<4\n└── pytz *\n"},
+      {"cargo outdated", "Name  Project  Compat  Latest\n----  -------  ------  ------\nx 1 2 3\n"},
+      {"cargo audit", "Crate:     http\nVersion:   0.1.19\nTitle:     x\n"},
+      {"npm audit", "# npm audit report\n\nlodash  <=4.17.20\nSeverity: high\n"},
+      {"osv-scanner",
+       "╭───╮\n│ OSV URL │ ECOSYSTEM │ PACKAGE │ VERSION │\n├───┤\n│ x │ npm │ y │ 1 │\n"},
+      {"trivy", "x\n│ Library │ Vulnerability │ Installed Version │\n├───┤\n│ lodash │ x │ 4 │\n"},
+      {"pdm list", "╭───╮\n│ name    │ version │\n├───┤\n│ django  │ 3.1.8   │\n"},
+      {"opam list", "# Packages matching: installed\n# Name        # Installed # Synopsis\nx y\n"},
+      {"mix deps", "* phoenix 1.7.0 (Hex package) (mix)\n  locked at 1.7.0 (phoenix)\n  ok\n"},
+      {"sbt dependencyTree", "[info] app:app:1\n[info]   +-org.y:z:1.0\n"},
+      {"lein deps", " [org.clojure/clojure \"1.10.0\"]\n"},
+      {"vcpkg list", "zlib:x64-linux   1.2.13#1  A library\n"},
+      {"pkg info", "zlib-1.2.13    General purpose\nopenssl-3.0.8,1  TLS\n"},
+      {"npm why", "lodash@4.17.20\nnode_modules/lodash\n  lodash@\"^4.17.20\" from the project\n"},
+      {"yarn why", "=> Found \"lodash@4.17.20\"\ninfo x\n"},
+      {"yarn info --json", "{\"value\":\"lodash@npm:4.17.20\"}"},
+      {"dotnet list package",
+       "   [net6.0]: \n   Top-level Package  Requested  Resolved\n   > A  1  1\n"},
+      {"mvn dependency:list", "[INFO] x\n[INFO]    org.y:z:jar:1.0:compile\n[INFO] done\n"},
+      {"a lock file of Gradle", "# x\norg.y:z:1.0=compileClasspath\nempty=\n"},
+      {"snyk test", "Found 1 issue\n  Introduced through: lodash@4.17.20\n"},
+      {"conda env export --json", R"({"channels":["d"],"dependencies":["django=3.1.8"]})"},
+      {"a package.json under another name", R"({"dependencies":{"lodash":"^4.17.20"}})"},
       {"a table", "name,version\ndjango,3.1.8\n"}};
   for (const char* name : {"out.txt", "out.json", "out"}) {
     for (const auto& [tool, content] : printed) {
@@ -2812,14 +2836,29 @@ TEST_F(DirectoryTest, AListThatAToolPrintedIsSaid) {
       fs::remove(directory_ / name);
     }
   }
-  for (const char* other :
-       {"mean 0.52\nstd 0.11\n", "nameserver 8.8.8.8\n", "the 0.418 0.24 -0.1\nof 0.7 0.5 0.1\n",
-        "├── src\n│   └── main.cc\n└── README-1.2.txt\n", "--version 1.2\n-o out 1.2.3\n",
-        "The package version is what\nthe package says.\n", "v1.2.3\n", "v1.2.3, v1.2.4, v1.2.5\n",
-        "3.10.2\n", "# h1\nSee h.org/x for more.\n", "| a | b |\n|---|---|\n| c | 1.2 |\n",
-        R"({"name":"app","version":"1.0.0"})", R"({"info":{"title":"x","version":"1.0.0"}})",
-        R"([{"name":"x"},{"version":"1.0.0"}])", R"({"a":[{"name":"x","version":"latest"}]})",
-        "[section]\nname = x\nversion = 1.2.3\n", "server:\n  version: 1.2.3\n"}) {
+  for (const char* other : {"mean 0.52\nstd 0.11\n",
+                            "nameserver 8.8.8.8\n",
+                            "the 0.418 0.24 -0.1\nof 0.7 0.5 0.1\n",
+                            "├── src\n│   └── main.cc\n└── README-1.2.txt\n",
+                            "--version 1.2\n-o out 1.2.3\n",
+                            "The package version is what\nthe package says.\n",
+                            "v1.2.3\n",
+                            "v1.2.3, v1.2.4, v1.2.5\n",
+                            "3.10.2\n",
+                            "# h1\nSee h.org/x for more.\n",
+                            "| a | b |\n|---|---|\n| c | 1.2 |\n",
+                            R"({"name":"app","version":"1.0.0"})",
+                            R"({"info":{"title":"x","version":"1.0.0"}})",
+                            R"([{"name":"x"},{"version":"1.0.0"}])",
+                            R"({"a":[{"name":"x","version":"latest"}]})",
+                            "foo-1.2.tar.gz\nbar-2.0.1.so\n",
+                            "WARNING:root:0.5 x\n",
+                            "12:30:01.5 x\n",
+                            "The name  and the version  of it\n",
+                            R"({"x":["me@h.org"],"dependencies":{"a":"workspace:*"}})",
+                            R"({"version":"0.2.0","configurations":[{"name":"x","type":"y"}]})",
+                            "[section]\nname = x\nversion = 1.2.3\n",
+                            "server:\n  version: 1.2.3\n"}) {
     Write("out.txt", other);
     EXPECT_EQ(Read(), Lines{"PyPI b 1"}) << other;
   }

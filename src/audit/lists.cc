@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/audit/collector.h"
@@ -143,8 +144,9 @@ bool IsNumber(absl::string_view word) {
 // The version that a word is, without what may stand around one: "3.1.8" for "(v3.1.8,". Empty for
 // any other word. Versions of one number are not told from numbers of other kinds.
 absl::string_view VersionOfWord(absl::string_view word) {
-  const size_t begin = word.find_first_not_of("(=");
-  const size_t last = word.find_last_not_of(",:;)");
+  word = word.substr(0, word.find_first_of(",#"));
+  const size_t begin = word.find_first_not_of("([<>=~^\"'");
+  const size_t last = word.find_last_not_of(":;)]\"'");
   if (begin == absl::string_view::npos || last == absl::string_view::npos || last < begin)
     return "";
   word = word.substr(begin, last + 1 - begin);
@@ -194,25 +196,28 @@ absl::string_view VersionBehindName(absl::string_view word) {
   return VersionOfWord(version);
 }
 
-// Whether a word is a package of a distribution, with its release and its system: "a-1.2-3.x86_64".
-bool IsReleaseName(absl::string_view word) {
-  static constexpr absl::string_view kSystems[] = {".x86_64",  ".noarch",  ".aarch64", ".i686",
-                                                   ".armv7hl", ".ppc64le", ".s390x"};
-  const auto ends = [&](absl::string_view system) { return absl::EndsWith(word, system); };
-  const size_t revision = word.rfind("-r");
-  const bool is_of_alpine = revision != absl::string_view::npos && IsDigitAt(word, revision + 2) &&
-                            IsDigitAt(word, word.size() - 1);
-  if (!is_of_alpine && std::ranges::none_of(kSystems, ends)) return false;
-  for (size_t at = word.find('-'); at != absl::string_view::npos; at = word.find('-', at + 1)) {
-    if (IsDigitAt(word, at + 1)) return true;
+// The version in "NAME-1.2.3", with what stands for a release and a system behind it:
+// "a-1.2-3.x86_64". Empty for any other word, such as the name of a file.
+absl::string_view VersionInName(absl::string_view word) {
+  for (const absl::string_view system :
+       {".x86_64", ".noarch", ".aarch64", ".i686", ".armv7hl", ".ppc64le", ".s390x"}) {
+    if (absl::ConsumeSuffix(&word, system)) break;
   }
-  return false;
+  for (size_t at = word.find('-'); at != absl::string_view::npos; at = word.find('-', at + 1)) {
+    const absl::string_view version = word.substr(at + 1);
+    if (!IsDigitAt(version, 0) || !absl::StrContains(version, ".")) continue;
+    // "1.2.3-r4", "3.0.7-24.el9", "3.0.8,1".
+    const size_t end = std::min(version.find_first_not_of("0123456789."), version.size());
+    const bool is_whole = end == version.size() || absl::StrContains("-_,", version.substr(end, 1));
+    return is_whole && version[end - 1] != '.' ? version : "";
+  }
+  return "";
 }
 
 // The version in a line "NAME VERSION ..", or "NAME@VERSION". Empty for any other line.
 absl::string_view VersionInLine(absl::string_view line) {
   line = absl::StripAsciiWhitespace(line);
-  for (const absl::string_view mark : {"> ", "- ", "* "}) absl::ConsumePrefix(&line, mark);
+  for (const absl::string_view mark : {"> ", "- ", "* ", "["}) absl::ConsumePrefix(&line, mark);
   const std::vector<absl::string_view> words = WordsOfLine(line);
   if (words.empty()) return "";
   const absl::string_view name = words[0];
@@ -222,7 +227,7 @@ absl::string_view VersionInLine(absl::string_view line) {
                        VersionOfWord(name).empty();
   if (!is_name) return "";
   if (const absl::string_view version = VersionBehindName(name); !version.empty()) return version;
-  if (IsReleaseName(name)) return "0.0.0";
+  if (const absl::string_view version = VersionInName(name); !version.empty()) return version;
   return words.size() > 1 ? VersionOfWord(words[1]) : "";
 }
 
@@ -251,9 +256,28 @@ bool HasModule(absl::string_view line) {
   return words.size() > 1 && is_path(words[0]) && is_version(words[1]);
 }
 
+// Takes off what Maven and sbt write before each line.
+absl::string_view WithoutLevel(absl::string_view line) {
+  if (!absl::ConsumePrefix(&line, "[INFO] ")) absl::ConsumePrefix(&line, "[info] ");
+  return line;
+}
+
+// Whether a line begins with a package of Maven, "GROUP:NAME:1.0".
+bool HasCoordinates(absl::string_view line) {
+  const std::vector<absl::string_view> words = WordsOfLine(WithoutLevel(line));
+  if (words.empty()) return false;
+  const std::vector<absl::string_view> parts = absl::StrSplit(words[0], absl::ByAnyChar(":="));
+  const bool has_group = absl::StrContains(parts[0], ".");
+  return parts.size() >= 3 && absl::ascii_isalpha(static_cast<unsigned char>(words[0][0])) &&
+         std::any_of(parts.begin() + 2, parts.end(), [&](absl::string_view part) {
+           const absl::string_view version = VersionOfWord(part);
+           return !version.empty() && (has_group || IsNoMeasure(version));
+         });
+}
+
 // Whether a line draws a branch of a tree and has a name with a version there.
 bool IsBranch(absl::string_view line) {
-  absl::ConsumePrefix(&line, "[INFO] ");
+  line = WithoutLevel(line);
   bool is_drawn = false;
   while (!line.empty()) {
     // U+2500 to U+257F.
@@ -272,67 +296,94 @@ bool IsBranch(absl::string_view line) {
          (words.size() > 1 && !VersionOfWord(words[1]).empty());
 }
 
-// Whether a line is the head of a table of packages and versions. One with a single blank between
-// its words may be prose, unless a line is drawn below it.
+// The cells of a line of a table, in small letters. Two blanks, or one if `is_drawn`, stand between
+// cells.
+std::vector<std::string> CellsOf(absl::string_view line, bool is_drawn) {
+  std::string text = absl::StrReplaceAll(absl::AsciiStrToLower(line), {{"\xe2\x94\x82", "|"},
+                                                                       {"\xe2\x94\x83", "|"},
+                                                                       {"\t", "|"},
+                                                                       {",", "|"},
+                                                                       {";", "|"},
+                                                                       {"#", " "},
+                                                                       {"\"", " "},
+                                                                       {"/", " "}});
+  if (is_drawn) text = absl::StrReplaceAll(text, {{" ", "|"}});
+  text = absl::StrReplaceAll(text, {{"  ", "|"}});
+  std::vector<std::string> cells;
+  for (const absl::string_view cell : absl::StrSplit(text, '|', absl::SkipWhitespace())) {
+    cells.emplace_back(absl::StripAsciiWhitespace(cell));
+  }
+  return cells;
+}
+
+// Whether a line is the head of a table with names of packages and with versions. One with single
+// blanks between its words may be prose, unless a line is drawn below it.
 bool IsHeader(absl::string_view line, absl::string_view next) {
   static constexpr absl::string_view kNames[] = {"package",   "name",  "module", "library",
                                                  "component", "crate", "gem",    "artifact"};
-  static constexpr absl::string_view kVersions[] = {"version", "versions", "current", "installed",
-                                                    "requested"};
-  line = line.substr(std::min(line.find_first_not_of(" \t#|/\""), line.size()));
-  const size_t end = line.find_first_of(" \t,;|\"");
-  if (end == absl::string_view::npos) return false;
-  const size_t begin = line.find_first_not_of(" \t,;|\"", end);
-  if (begin == absl::string_view::npos) return false;
-  const absl::string_view second = line.substr(begin, line.substr(begin).find_first_of(" \t,;|\""));
-  const auto is = [](absl::string_view word) {
-    return [word](absl::string_view known) { return absl::EqualsIgnoreCase(word, known); };
+  static constexpr absl::string_view kVersions[] = {"version", "versions",  "current", "installed",
+                                                    "project", "requested", "resolved"};
+  const bool is_drawn =
+      absl::StrContains(next, "--") && next.find_first_not_of(" \t-+|=") == absl::string_view::npos;
+  bool has_name = false, has_version = false;
+  for (const std::string& cell : CellsOf(line, is_drawn)) {
+    has_name |= std::ranges::find(kNames, cell) != std::end(kNames) ||
+                absl::EndsWith(cell, "-level package");
+    has_version |= std::ranges::find(kVersions, cell) != std::end(kVersions) ||
+                   absl::EndsWith(cell, " version");
+  }
+  return has_name && has_version;
+}
+
+// Whether an object of JSON asks for a package by a member with this name and value: "dependencies"
+// with names and versions, or a list of both.
+bool AsksInJson(absl::string_view name, const JsonView& value) {
+  if (!absl::EndsWithIgnoreCase(name, "dependencies")) return false;
+  // "^1.0.0" or "django=3.1.8", and not "workspace:*".
+  const auto asks = [](absl::string_view asked, size_t most) {
+    return asked.find_first_of("0123456789*") < most;
   };
-  return std::ranges::any_of(kNames, is(line.substr(0, end))) &&
-         std::ranges::any_of(kVersions, is(second)) &&
-         (line.substr(end, begin - end) != " " ||
-          (absl::StrContains(next, "--") &&
-           next.find_first_not_of(" \t-+|=") == absl::string_view::npos));
+  if (value.is_array()) {
+    const auto items = value.Items();
+    return items.ok() && std::ranges::any_of(*items, [&](const JsonView& item) {
+             const auto text = item.Text();
+             return item.is_text() && asks(*text, text->size());
+           });
+  }
+  const auto needs = value.Members();
+  if (!value.is_object() || !needs.ok()) return false;
+  return std::ranges::any_of(*needs, [&](const JsonView::Member& need) {
+    if (need.value.is_text()) return asks(*need.value.Text(), 3);
+    const auto version = need.value.is_object() ? need.value.Get("version") : need.value;
+    return version.ok() && version->is_text();
+  });
 }
 
 // Whether a value of JSON has a package with its version in it: an object below the whole that has
-// both, or what an object of dependencies has. `is_need`: it is a value of such an object.
-bool HasPackages(const JsonView& value, bool is_whole, bool is_need) {
+// a name and a version, a text that is both, or what asks for a package.
+bool HasPackages(const JsonView& value, bool is_whole) {
   static constexpr absl::string_view kNames[] = {"name",        "package",      "path", "module",
                                                  "packageName", "package_name", "id",   "library"};
   static constexpr absl::string_view kVersions[] = {
       "version",     "installed_version", "installedVersion", "resolvedVersion",
       "versionInfo", "current",           "package_version",  "packageVersion"};
+  if (value.is_text()) return !VersionBehindName(*value.Text()).empty();
   if (value.is_array()) {
     const auto items = value.Items();
-    return items.ok() && std::ranges::any_of(*items, [](const JsonView& item) {
-             return HasPackages(item, false, false);
-           });
+    return items.ok() && std::ranges::any_of(
+                             *items, [](const JsonView& item) { return HasPackages(item, false); });
   }
-  if (!value.is_object()) return false;
-  bool has_name = is_need, has_version = false;
   const auto members = value.Members();
-  if (!members.ok()) return false;
+  if (!value.is_object() || !members.ok()) return false;
+  bool has_name = false, has_version = false;
   for (const auto& [name, member] : *members) {
+    if (AsksInJson(name, member) || HasPackages(member, false)) return true;
+    if (!member.is_text()) continue;
     const auto is = [&](absl::string_view known) { return absl::EqualsIgnoreCase(name, known); };
-    const std::string text = std::string(member.Text().value_or(""));
-    if (std::ranges::any_of(kNames, is) && !text.empty()) {
-      has_name = true;
-      if (!VersionBehindName(text).empty()) return true;
-    }
-    absl::string_view version = text;
-    absl::ConsumePrefix(&version, "v");
-    has_version |= std::ranges::any_of(kVersions, is) && IsDigitAt(version, 0);
-    const bool has_needs = absl::EndsWithIgnoreCase(name, "dependencies") && member.is_object();
-    const auto needs = member.Members();
-    if (!has_needs || !needs.ok()) {
-      if (HasPackages(member, false, false)) return true;
-      continue;
-    }
-    for (const auto& [needed, need] : *needs) {
-      const absl::string_view asked = need.Text().value_or("");
-      if (HasPackages(need, false, true) || asked.find_first_of("0123456789*") < 3) return true;
-    }
+    absl::string_view text = *member.Text();
+    has_name |= std::ranges::any_of(kNames, is) && !text.empty();
+    absl::ConsumePrefix(&text, "v");
+    has_version |= std::ranges::any_of(kVersions, is) && IsDigitAt(text, 0);
   }
   return !is_whole && has_name && has_version;
 }
@@ -344,10 +395,11 @@ bool HasPackagesInJson(absl::string_view text) {
       has("ersion\"") || has("VERSION\"") || has("\"current\"") || has("ependencies\"") || has("@");
   if (!may_have) return false;
   if (const auto json = JsonText::Parse(text, ""); json.ok()) {
-    return HasPackages(json->root(), true, false);
+    return HasPackages(json->root(), true);
   }
   // Several values, one after the other.
-  return (has("}\n{") || has("}\r\n{")) && (has("\"name\"") || has("\"Path\"")) &&
+  return (has("}\n{") || has("}\r\n{")) &&
+         (has("\"name\"") || has("\"Path\"") || has("\"value\"")) &&
          (has("\"version\"") || has("\"Version\""));
 }
 
@@ -374,7 +426,9 @@ bool ListsPackages(absl::string_view text) {
   for (absl::string_view line :
        absl::StrSplit(text, absl::ByAnyChar("\r\n"), absl::SkipWhitespace())) {
     line = line.substr(0, kMaxLineBytes);
-    if (IsBranch(line) || HasModule(line) || IsHeader(before, line)) return true;
+    if (IsBranch(line) || HasModule(line) || HasCoordinates(line) || IsHeader(before, line)) {
+      return true;
+    }
     const absl::string_view version = VersionInLine(line);
     ++lines;
     with_version += !version.empty();
