@@ -148,6 +148,7 @@ class Found:
         self.statuses.add(status)
         if status != "vulnerable":
             self.notes.add(note)
+            self.cut |= "did not fit into the table" in note
         elif number:
             self.ids.add(number)
         else:

@@ -935,6 +935,21 @@ TEST(InventoryTest, TheSubjectOfABillIsRead) {
 }
 
 // A tool that writes no `upstream` at all says nothing by leaving it out.
+TEST(InventoryTest, ADistributionIsWrittenAsToolsWriteIt) {
+  const auto parse = [](absl::string_view distro) {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":
+        "pkg:deb/debian/a@1?upstream=a&distro=)",
+                                     distro, R"("}]})"));
+  };
+  EXPECT_EQ(parse("debian-12.5"), Lines{"Debian:12 a 1"});
+  for (const char* odd :
+       {"%20debian-12", "debian-12%20", "ubuntu%0AID=debian-12", "%22debian-12"}) {
+    const Lines lines = parse(odd);
+    ASSERT_EQ(lines.size(), 1u) << odd;
+    EXPECT_THAT(lines[0], ::testing::HasSubstr("is of a distribution that is not known")) << odd;
+  }
+}
+
 TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
   const auto parse = [](absl::string_view tools, absl::string_view properties = "[]") {
     return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":)", tools,

@@ -25,6 +25,8 @@ constexpr size_t kMaxSubpathBytes = 1024;
 
 // "debian-12.5" -> "Debian:12". Empty for what is no release of Debian or Ubuntu.
 std::string DistributionOfQualifier(absl::string_view distro) {
+  // A line's end would begin another line of an os-release.
+  if (!IsOfAlnumAnd("-.", distro)) return "";
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(distro, absl::MaxSplits('-', 1));
   absl::string_view release = parts.second;
