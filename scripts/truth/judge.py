@@ -25,6 +25,9 @@ SEMVER = ("npm", "crates.io", "Go", "GitHub Actions")
 # All that are read, by their names in small letters: ours takes a record's ecosystem in any case, as some write "pypi".
 KNOWN = {name.lower(): name for name in ("PyPI", *SEMVER, "Debian", "Ubuntu")}
 
+# RFC 3339. Nothing else withdraws a record.
+TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
 # Verdicts, from the weakest. MAYBE: the record can be read as either.
 CLEAN, MAYBE, UNSURE, VULNERABLE = range(4)
 NAMES = ("clean", "either", "nobody can tell", "vulnerable")
@@ -195,7 +198,7 @@ def judge(orders, records, odd, ecosystem, name, version):
         values.sort(key=lambda value: value["modified"])
         newest = values[-1]
         verdicts = [of_record(orders, value, ecosystem, name, version) for value in values]
-        if newest.get("withdrawn") or all(verdict is None for verdict in verdicts):
+        if TIME.fullmatch(str(newest.get("withdrawn"))) or all(verdict is None for verdict in verdicts):
             continue
         found[record_id] = max(verdicts[-1] or CLEAN, MAYBE if max(verdict or CLEAN for verdict in verdicts) > CLEAN else CLEAN)
         if record_id in odd:
