@@ -16,6 +16,8 @@ from readers import Missing, Refused, key
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT_OF_A_KIND = 3
 MOST_DETAIL = 500
+# Members that have packages: a broken name of one hides all of them, and ours says so once.
+LISTS = ("components", "packages", "dependencies")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +148,7 @@ class Found:
         self.statuses.add(status)
         if status != "vulnerable":
             self.notes.add(note)
+            self.cut |= "did not fit into the table" in note
         elif number:
             self.ids.add(number)
         else:
@@ -198,7 +201,7 @@ def compare(case, ours, truth, others, stats):
     unchecked = [f"{why}: {what}"[:200] for what, why in ours["unchecked"]]
     unchecked += [name_of(place) for place in certainty if findings[place].statuses == {"unchecked"}]
     spare = len(unchecked) - len(truth.unknown)
-    if any(why == "names no packages" for _, why in ours["unchecked"]):
+    if any(why == "names no packages" or (why.endswith("that is not known here") and what.lower() in LISTS) for what, why in ours["unchecked"]):
         spare = len(truth.entries)  # which says of the whole input that it was not read
     if spare < 0:
         differences.append(Difference("missing", f"not to be looked up, and left out: {truth.unknown}; ours says of {unchecked}"))

@@ -22,6 +22,11 @@ while (<STDIN>) {
 
 # Ecosystems whose versions are those of SemVer.
 SEMVER = ("npm", "crates.io", "Go", "GitHub Actions")
+# All that are read, by their names in small letters: ours takes a record's ecosystem in any case, as some write "pypi".
+KNOWN = {name.lower(): name for name in ("PyPI", *SEMVER, "Debian", "Ubuntu")}
+
+# RFC 3339. Nothing else withdraws a record.
+TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 # Verdicts, from the weakest. MAYBE: the record can be read as either.
 CLEAN, MAYBE, UNSURE, VULNERABLE = range(4)
@@ -150,6 +155,12 @@ def of_affected(orders, ecosystem, text, affected):
     return UNSURE if text is None else verdict
 
 
+def spelled(ecosystem):
+    """An ecosystem as the schema spells it."""
+    family, colon, release = ecosystem.partition(":")
+    return KNOWN.get(family.lower(), family) + colon + release
+
+
 def parse(records):
     """The records that Python and the schema take, and for each whether they do."""
     read = []
@@ -160,8 +171,7 @@ def parse(records):
                 raise Refused("no id")
             for affected in value.get("affected") or []:
                 package = affected.get("package")
-                known = ("PyPI", *SEMVER, "Debian", "Ubuntu")
-                if package is not None and package["ecosystem"].partition(":")[0] in known and not isinstance(package["name"], str):
+                if package is not None and package["ecosystem"].partition(":")[0].lower() in KNOWN and not isinstance(package["name"], str):
                     raise Refused("a package")
                 # Without a package they are about commits.
                 for item in (package and affected.get("ranges")) or []:
@@ -188,7 +198,7 @@ def judge(orders, records, odd, ecosystem, name, version):
         values.sort(key=lambda value: value["modified"])
         newest = values[-1]
         verdicts = [of_record(orders, value, ecosystem, name, version) for value in values]
-        if newest.get("withdrawn") or all(verdict is None for verdict in verdicts):
+        if TIME.fullmatch(str(newest.get("withdrawn"))) or all(verdict is None for verdict in verdicts):
             continue
         found[record_id] = max(verdicts[-1] or CLEAN, MAYBE if max(verdict or CLEAN for verdict in verdicts) > CLEAN else CLEAN)
         if record_id in odd:
@@ -204,14 +214,15 @@ def of_record(orders, record, ecosystem, name, version):
         if not package:
             continue
         # The versions of Ubuntu Pro are those of the release, with later fixes.
-        of_release = package["ecosystem"].replace("Ubuntu:Pro:", "Ubuntu:")
+        named = spelled(package["ecosystem"])
+        of_release = named.replace("Ubuntu:Pro:", "Ubuntu:")
         if key(of_release, package["name"]) != key(ecosystem, name):
             continue
         try:
             verdict = of_affected(orders, ecosystem, version, affected)
         except (Refused, KeyError, TypeError, AttributeError):
             verdict = UNSURE
-        if of_release != package["ecosystem"] and verdict == VULNERABLE:
+        if of_release != named and verdict == VULNERABLE:
             verdict = MAYBE
         found = max(found or CLEAN, verdict)
     return found

@@ -71,6 +71,10 @@ bool IsLookedUp(absl::string_view url);
 // "debian", "Red Hat Enterprise Linux". Anything may be called one, and only these are none of the
 // packages.
 bool IsSystemName(absl::string_view name);
+// Whether Trivy, which has an application for each file that packages were found in, can mean a
+// file or a group of them by this name. `type`: what it says of those packages; empty where a
+// notation does not have it.
+bool IsPlaceOfTrivy(absl::string_view name, absl::string_view type);
 // Whether any of these names in the Common Platform Enumeration is of something else than an
 // operating system.
 bool HasCpeOfPackage(const std::vector<std::string>& cpes);

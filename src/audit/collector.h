@@ -89,10 +89,6 @@ absl::StatusOr<std::string> ReadRegular(const std::string& path,
 absl::Status ReadInventoryFile(const std::string& path, const Distribution& distribution,
                                Inventory& inventory);
 
-// How the names of archives end that registries and distributions have.
-inline constexpr absl::string_view kPackageEnds[] = {".tgz", ".whl",   ".jar", ".war",   ".ear",
-                                                     ".aar", ".nupkg", ".gem", ".crate", ".pex",
-                                                     ".pyz", ".conda", ".deb", ".rpm",   ".apk"};
 // Whether a file of this name is an archive that a registry or a distribution has, or may be one:
 // NAME-VERSION.tar.gz.
 bool IsPackageArchive(absl::string_view name);
@@ -109,6 +105,16 @@ absl::Status AddWithDoubt(absl::string_view ecosystem, absl::string_view name,
 std::string PathOfAddress(absl::string_view address);
 // What an address says about a package of npm.
 Said SaidOfNpm(absl::string_view address, absl::string_view name, absl::string_view version);
+// A package of npm as a lock file names it. Views into that.
+struct NpmPackage {
+  absl::string_view name, version;
+};
+// What is asked for under a name, if that is one version alone: "1.0.0" or "npm:NAME@1.0.0", but
+// no range and no address. Views into both.
+std::optional<NpmPackage> ExactOfNpm(absl::string_view name, absl::string_view asked);
+// Marks a version as possible that is asked for alone, where the lock file has another.
+absl::Status AddAskedFor(absl::string_view ecosystem, absl::string_view name,
+                         absl::string_view version, absl::string_view by, Collector& collector);
 // What the name of a file says about a package of Python that has these versions: of a wheel
 // (NAME-VERSION-..) or a source distribution (NAME-VERSION.tar.gz).
 Said SaidOfPython(absl::string_view file, absl::string_view name,

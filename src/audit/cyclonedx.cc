@@ -56,8 +56,8 @@ absl::StatusOr<Properties> ReadProperties(const JsonView& component, BillHints& 
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> properties, ItemsOf(component, "properties"));
   static constexpr absl::string_view kRead[] = {"syft:package:foundBy", "syft:metadata:source",
                                                 "syft:metadata:sourceVersion"};
-  static constexpr absl::string_view kOfTrivy[] = {"SrcName",  "SrcVersion", "SrcRelease",
-                                                   "SrcEpoch", "PkgType",    "Class"};
+  static constexpr absl::string_view kOfTrivy[] = {
+      "SrcName", "SrcVersion", "SrcRelease", "SrcEpoch", "PkgType", "Class", "Type"};
   Properties values;
   for (const JsonView& property : properties) {
     SHOAL_ASSIGN_OR_RETURN(const std::string name, TextOf(property, "name"));
@@ -249,10 +249,13 @@ absl::Status CycloneDxReader::ReadComponent(const JsonView& component, bool is_s
   const bool is_archive = !within && IsPackageArchive(package.name);
   const bool is_other = ((type == "file" || type == "data") && has_no_version) ||
                         (type == "operating-system" && IsSystemName(package.name));
-  // Trivy has a component for each file that packages were found in.
+  const auto trivy = [&](absl::string_view name) -> const std::string& {
+    return properties[absl::StrCat(kTrivyPrefix, name)];
+  };
   const bool is_place = hints_.tool == BillTool::kTrivy && type == "application" &&
                         has_no_version && dependents_.contains(ref) &&
-                        properties[absl::StrCat(kTrivyPrefix, "Class")] == "lang-pkgs";
+                        trivy("Class") == "lang-pkgs" && !trivy("Type").empty() &&
+                        IsPlaceOfTrivy(package.name, trivy("Type"));
   const bool is_looked_up = IsLookedUp(url);
   if (is_package || is_archive || !(is_other || is_place)) packages_.push_back(std::move(package));
   return ReadComponents(component, within || is_looked_up);

@@ -464,6 +464,15 @@ TEST(InventoryTest, ALinkLeadsToWhatIsRead) {
   EXPECT_EQ(
       Parse("package-lock.json", R"({"packages":{"node_modules/a":{"link":true,"resolved":"b"}}})"),
       (Lines{"! node_modules/a: is a link to what the file does not name"}));
+  // One that says nothing leads nowhere, and not to the project.
+  for (const char* nowhere : {R"("link":true)", R"("link":true,"resolved":null)"}) {
+    EXPECT_EQ(Parse("package-lock.json",
+                    absl::StrCat(R"({"packages":{"":{},"node_modules/lodash":{)", nowhere, "}}}")),
+              (Lines{"! node_modules/lodash: is a link to what the file does not name", "own 1"}));
+  }
+  EXPECT_EQ(Parse("package-lock.json", R"({"packages":{"":{},"node_modules/own":{"link":true,
+      "resolved":""}}})"),
+            Lines{"own 2"});
 }
 
 // Version 2 of npm's format says the same twice, for two readers: which of them is used nobody
@@ -718,6 +727,23 @@ TEST(InventoryTest, WhatALockFileNeedsIsInIt) {
                 "node_modules/o":{"link":true,"resolved":"../o"},"../o":{"dependencies":{"a":"1"},
                 "devDependencies":{"g":"1"}})"),
       (Lines{"npm e 5.0.0", "npm a 1.0.0", missing("f", "x/w"), missing("a", "../o"), "own 5"}));
+  // What the project or a workspace asks for in one version alone is that one.
+  const auto exact = [&](absl::string_view asked, absl::string_view place = "") {
+    return npm(absl::StrCat("\"", place, R"(":{"dependencies":{"a":")", asked,
+                            R"("}},"node_modules/a":{"version":"1.0.0"})"));
+  };
+  for (const char* same : {"1.0.0", "^0.9.0", "=1.0.0", "*", "0.9", "latest", "git+ssh://x", ""}) {
+    EXPECT_EQ(exact(same), (Lines{"npm a 1.0.0", "own 1"})) << same;
+  }
+  EXPECT_EQ(exact("0.9.0"), (Lines{"npm a 0.9.0 (possible)", "npm a 1.0.0", "own 1"}));
+  EXPECT_EQ(exact("npm:lodash@4.17.20"),
+            (Lines{"npm lodash 4.17.20 (possible)", "npm a 1.0.0", "own 1"}));
+  EXPECT_EQ(exact("0.9.0", "node_modules/b"), (Lines{"npm b ", "npm a 1.0.0"}))
+      << "the project may override what a package asks for";
+  EXPECT_EQ(npm(R"("":{},"node_modules/w":{"link":true,"resolved":"w"},"w":{"optionalDependencies":
+      {"a":"0.9.0"}},"w/node_modules/a":{"version":"0.9.0"},"node_modules/a":{"version":"1.0.0"})"),
+            (Lines{"npm a 0.9.0", "npm a 1.0.0", "own 3"}))
+      << "the nearest one counts";
   // npm 11 has packages that another system needs.
   EXPECT_EQ(npm(R"("node_modules/a":{"version":"1.0.0","optional":true,"ideallyInert":true})"),
             Lines{"npm a 1.0.0"});
@@ -909,6 +935,21 @@ TEST(InventoryTest, TheSubjectOfABillIsRead) {
 }
 
 // A tool that writes no `upstream` at all says nothing by leaving it out.
+TEST(InventoryTest, ADistributionIsWrittenAsToolsWriteIt) {
+  const auto parse = [](absl::string_view distro) {
+    return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","components":[{"purl":
+        "pkg:deb/debian/a@1?upstream=a&distro=)",
+                                     distro, R"("}]})"));
+  };
+  EXPECT_EQ(parse("debian-12.5"), Lines{"Debian:12 a 1"});
+  for (const char* odd :
+       {"%20debian-12", "debian-12%20", "ubuntu%0AID=debian-12", "%22debian-12"}) {
+    const Lines lines = parse(odd);
+    ASSERT_EQ(lines.size(), 1u) << odd;
+    EXPECT_THAT(lines[0], ::testing::HasSubstr("is of a distribution that is not known")) << odd;
+  }
+}
+
 TEST(InventoryTest, WhichSourceADebianPackageIsOfMustBeSaid) {
   const auto parse = [](absl::string_view tools, absl::string_view properties = "[]") {
     return Parse("bom", absl::StrCat(R"({"bomFormat":"CycloneDX","metadata":{"tools":)", tools,
@@ -1417,6 +1458,20 @@ TEST(InventoryTest, WhatABillSaysElsewhereIsOfThePackageUrl) {
         absl::StartsWith(lines[1], absl::StrCat("! ", line, ": is also said to be what ms")))
         << lines[1];
   }
+  // A product of another name is a package of that name, if there is one.
+  for (const auto& [cpe, item] : std::vector<std::pair<std::string, std::string>>{
+           {"cpe:2.3:a:lodash:lodash:2.1.3:*:*:*:*:node.js:*:*", "npm lodash 2.1.3 (possible)"},
+           {"cpe:2.3:a:lodash:lodash:*:*:*:*:*:*:*:*", "npm lodash 2.1.3 (possible)"},
+           {"cpe:/a:x:lo%2ddash:2.1.3", "npm lo-dash 2.1.3 (possible)"}}) {
+    EXPECT_EQ(parse(absl::StrCat(R"("cpe":")", cpe, "\"")), (Lines{"npm ms 2.1.3", item})) << cpe;
+  }
+  for (const char* none : {"cpe:2.3:o:x:linux:2.1.3:*:*:*:*:*:*:*", "cpe:2.3:a:x:*:2.1.3",
+                           "cpe:/a:x", "cpe:2.3:a:x:a b:2.1.3:*:*:*:*:*:*:*"}) {
+    EXPECT_EQ(parse(absl::StrCat(R"("cpe":")", none, "\"")), Lines{"npm ms 2.1.3"}) << none;
+  }
+  EXPECT_EQ(
+      parse(R"("cpe":"cpe:2.3:a:palletsprojects:jinja:2.1.3:*:*:*:*:*:*:*")", "pkg:pypi/ms@2.1.3"),
+      (Lines{"PyPI ms 2.1.3", "PyPI jinja 2.1.3 (possible)"}));
   // CPEs of distributions and of release candidates.
   for (const auto& [version, cpe] : std::vector<std::pair<std::string, std::string>>{
            {"5.2.15-2%2Bb7", "cpe:2.3:a:gnu:bash:5.2.15:*:*:*:*:*:*:*"},
@@ -1825,6 +1880,38 @@ TEST(InventoryTest, TheFilesThatTrivyScannedAreNoPackages) {
   const Lines none = {"npm ms 2.1.3", "! package-lock.json: has no package URL"};
   EXPECT_EQ(parse("other", file), none);
   EXPECT_EQ(parse("trivy", file, ""), none);
+  const auto named = [&](absl::string_view name, absl::string_view type) {
+    return parse("trivy",
+                 absl::StrCat(R"({"type":"application","name":")", name, R"(","bom-ref":"f",
+        "properties":[{"name":"aquasecurity:trivy:Class","value":"lang-pkgs"},
+        {"name":"aquasecurity:trivy:Type","value":")",
+                              type, R"("}]})"));
+  };
+  for (const auto& [name, type] :
+       std::vector<std::pair<std::string, std::string>>{{"Python", "python-pkg"},
+                                                        {"Node.js", "node-pkg"},
+                                                        {"Java", "jar"},
+                                                        {"Ruby", "gemspec"},
+                                                        {"app/go.mod", "gomod"},
+                                                        {"app", "gobinary"},
+                                                        {"usr/bin/app", "rustbinary"},
+                                                        {"a/pom.xml", "pom"},
+                                                        {"x/Gemfile.lock", "bundler"},
+                                                        {"requirements.txt", "pip"}}) {
+    EXPECT_EQ(named(name, type), Lines{"npm ms 2.1.3"}) << name;
+  }
+  for (const auto& [name, type] :
+       std::vector<std::pair<std::string, std::string>>{{"lodash", "npm"},
+                                                        {"@x/y", "npm"},
+                                                        {"golang.org/x/text", "gomod"},
+                                                        {"django", "python-pkg"},
+                                                        {"Python", "npm"},
+                                                        {"lodash.template", "node-pkg"},
+                                                        {"app", ""}}) {
+    EXPECT_EQ(named(name, type),
+              (Lines{"npm ms 2.1.3", absl::StrCat("! ", name, ": has no package URL")}))
+        << name;
+  }
   EXPECT_EQ(parse("trivy", R"({"type":"application","name":"package-lock.json","bom-ref":"f"})"),
             none);
   EXPECT_EQ(parse("trivy", absl::StrCat(R"({"type":"application","name":"package-lock.json",
@@ -1848,6 +1935,13 @@ TEST(InventoryTest, TheFilesThatTrivyScannedAreNoPackages) {
   EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"lodash","versionInfo":"4.17.20","primaryPackagePurpose":
       "OPERATING-SYSTEM"})"),
             (Lines{"npm ms 2.1.3", "! lodash: has no package URL"}));
+  EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"usr/bin/app","primaryPackagePurpose":"APPLICATION"})"),
+            Lines{"npm ms 2.1.3"});
+  for (const char* name : {"lodash", "@x/y", "golang.org/x/text"}) {
+    EXPECT_EQ(spdx(absl::StrCat(R"({"SPDXID":"f","name":")", name,
+                                R"(","primaryPackagePurpose":"APPLICATION"})")),
+              (Lines{"npm ms 2.1.3", absl::StrCat("! ", name, ": has no package URL")}));
+  }
   EXPECT_EQ(spdx(R"({"SPDXID":"f","name":"x","versionInfo":"1","primaryPackagePurpose":
       "APPLICATION"})"),
             (Lines{"npm ms 2.1.3", "! x: has no package URL"}));
@@ -1856,6 +1950,21 @@ TEST(InventoryTest, TheFilesThatTrivyScannedAreNoPackages) {
                   "PrimaryPackagePurpose: OPERATING-SYSTEM\nPackageName: a\nSPDXID: a\n"
                   "ExternalRef: PACKAGE-MANAGER purl pkg:npm/a@1.0.0\n"),
             Lines{"npm a 1.0.0"});
+}
+
+// Of two, nobody can tell which one the writer meant.
+TEST(InventoryTest, WhatSpdxSaysOfAPackageStandsThereOnce) {
+  const std::string head =
+      "SPDXVersion: SPDX-2.3\nPackageName: a\nSPDXID: a\nExternalRef: PACKAGE-MANAGER purl "
+      "pkg:npm/a@1.0.0\n";
+  for (const char* line : {"PackageVersion: 1.0.0\n", "PackageFileName: a-1.0.0.tgz\n",
+                           "PackageSourceInfo: built package from: openssl 3.0\n",
+                           "PrimaryPackagePurpose: OPERATING-SYSTEM\n"}) {
+    EXPECT_EQ(Parse("x", head + line), Lines{"npm a 1.0.0"}) << line;
+    EXPECT_THAT(Error("x", head + line + line),
+                StatusIs(absl::StatusCode::kInvalidArgument, "is there twice in one package"))
+        << line;
+  }
 }
 
 TEST(InventoryTest, SpdxInBothNotations) {
@@ -2043,7 +2152,7 @@ TEST_F(DirectoryTest, ABillIsKnownByWhatStandsInIt) {
     for (const char* c = bill; *c != '\0'; ++c) wide += {*c, '\0'};
     EXPECT_TRUE(is_found(wide)) << bill;
   }
-  for (const char* other : {"", "lodash 4.17.20", "// SPDX-License-Identifier: MIT",
+  for (const char* other : {"", "lodash is at 4.17.20", "// SPDX-License-Identifier: MIT",
                             "the tag SPDXVersion: is first", "<project/>", R"({"version":1})"}) {
     EXPECT_FALSE(is_found(other)) << other;
   }
@@ -2171,8 +2280,74 @@ TEST_F(DirectoryTest, ALockFileIsThatOfItsPackageJson) {
   Write("package-lock.json", R"({"lockfileVersion":1,"dependencies":{"a":{"version":"1.0.0"}}})");
   Write("package.json", R"({"dependencies":{"a":"^1.0.0"},"peerDependencies":{"p":"1"}})");
   EXPECT_EQ(Read(), Lines{"npm a 1.0.0"});
-  Write("package.json", R"({"devDependencies":{"lodash":"^4.0.0"}})");
-  EXPECT_EQ(Read(), (Lines{"npm a 1.0.0", without}));
+  for (const char* kind : {"devDependencies", "optionalDependencies"}) {
+    Write("package.json", absl::StrCat(R"({")", kind, R"(":{"lodash":"^4.0.0"}})"));
+    EXPECT_EQ(Read(), (Lines{"npm a 1.0.0", without})) << kind;
+  }
+}
+
+// What is asked for in one version alone is not the other version that a lock file has.
+TEST_F(DirectoryTest, ALockFileHasTheVersionsThatAreAskedFor) {
+  Write("package-lock.json", R"({"lockfileVersion":1,"dependencies":{"a":{"version":"1.0.0"},
+      "alias":{"version":"npm:real@2.0.0"}}})");
+  const std::vector<std::pair<std::string, Lines>> npm = {
+      {R"("a":"1.0.0","alias":"npm:real@2.0.0")", {}},
+      {R"("a":"^0.9.0")", {}},
+      {R"("a":"=v1.0.0")", {}},
+      {R"("a":"0.9.0")", {"npm a 0.9.0 (possible)"}},
+      {R"("a":" = 0.9.0 ")", {"npm a 0.9.0 (possible)"}},
+      {R"("alias":"npm:real@1.9.0")", {"npm real 1.9.0 (possible)"}},
+      {R"("alias":"npm:other@2.0.0")", {"npm other 2.0.0 (possible)"}}};
+  const auto with = [](Lines lines, const Lines& more) {
+    lines.insert(lines.end(), more.begin(), more.end());
+    return lines;
+  };
+  for (const auto& [needs, more] : npm) {
+    Write("package.json", absl::StrCat(R"({"dependencies":{)", needs, "}}"));
+    EXPECT_EQ(Read(), with({"npm a 1.0.0", "npm real 2.0.0"}, more)) << needs;
+  }
+  fs::remove(directory_ / "package.json");
+  fs::remove(directory_ / "package-lock.json");
+  Write("poetry.lock",
+        "[[package]]\nname = 'a-b'\nversion = '1.0'\n[[package]]\nname = 'a-b'\nversion = '2'\n"
+        "[metadata]\n");
+  const Lines both = {"PyPI a-b 1.0", "PyPI a-b 2"};
+  for (const char* same :
+       {"[tool.poetry.dependencies]\nA_B = '1.0.0'\n", "[project]\ndependencies = ['a.b==1']\n",
+        "[project]\ndependencies = ['a.b==3.*', 'a-b>=3', 'a-b ~= 3.1']\n",
+        "[tool.poetry.dependencies]\na-b = {version = '==2.0'}\n",
+        "[tool.poetry.dependencies]\na-b = '^3'\n",
+        "[project]\ndependencies = [\"a-b==3; python_version < '3'\"]\n"}) {
+    Write("pyproject.toml", same);
+    EXPECT_EQ(Read(), both) << same;
+  }
+  for (const char* other :
+       {"[tool.poetry.dependencies]\nA_B = '3.0'\n", "[project]\ndependencies = ['a-b == 3.0']\n",
+        "[tool.poetry.group.x.dependencies]\na-b = {version = '==3.0'}\n",
+        "[project]\ndependencies = ['a-b[x]===3.0']\n",
+        "[dependency-groups]\nx = ['a-b (==3.0)']\n",
+        "[tool.poetry.dependencies]\na-b = [{version = '3.0'}]\n"}) {
+    Write("pyproject.toml", other);
+    const Lines lines = Read();
+    ASSERT_EQ(lines.size(), 3u) << other;
+    EXPECT_TRUE(absl::EndsWithIgnoreCase(lines[2], " 3.0 (possible)")) << lines[2];
+  }
+  fs::remove(directory_ / "pyproject.toml");
+  fs::remove(directory_ / "poetry.lock");
+  Write("Cargo.lock",
+        "[[package]]\nname = 'own'\nversion = '0.1.0'\ndependencies = ['b']\n"
+        "[[package]]\nname = 'b'\nversion = '1.0.0'\nsource = 'registry+x'\n");
+  const std::string own = "[package]\nname = 'own'\n[dependencies]\n";
+  for (const char* same :
+       {"b = '=1.0.0'\n", "b = '1.2.0'\n", "b = '=1.0'\n", "b = {version = '= 1.0.0'}"}) {
+    Write("Cargo.toml", own + same);
+    EXPECT_EQ(Read(), Lines{"crates.io b 1.0.0"}) << same;
+  }
+  for (const char* other : {"b = '=0.9.0'\n", "b = {version = '= 0.9.0'}\n",
+                            "x = {package = 'b', version = '=0.9.0'}\n"}) {
+    Write("Cargo.toml", own + other);
+    EXPECT_EQ(Read(), (Lines{"crates.io b 1.0.0", "crates.io b 0.9.0 (possible)"})) << other;
+  }
 }
 
 TEST_F(DirectoryTest, ALockFileIsThatOfItsTomlManifest) {
@@ -2544,7 +2719,6 @@ TEST_F(DirectoryTest, OtherFilesSayNothing) {
   Write("requirements.md", "a==1\n");
   Write("control", "Package: a\nArchitecture: any\n");
   Write("tox.ini", "[flake8]\nmax-line-length = 99\n");
-  Write("data.zip", "PK");
   Write("photo-2.png", "x");
   Write("config.yml", "- a=1\n- a == b\n- x: y\n");
   Write("README.txt", "pip install git+https://h.org/x#egg=x\nask me@h.org\na->3\n<b> 1\n");
@@ -2552,9 +2726,187 @@ TEST_F(DirectoryTest, OtherFilesSayNothing) {
   Write("tests/utf8-bom.txt",
         "\xef\xbb\xbf"
         "words\n");
-  Write("logs.txt.gz", "x");
+  Write("app.js.gz", "x");
+  Write("ls.1.gz", "x");
+  Write("prices.xlsx", "PK\3\4x");
+  Write(".tool-versions", "nodejs 18.12.0\n");
   Write("pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n");
   EXPECT_EQ(Read(), Lines{"PyPI b 1"});
+}
+
+// A line may be a requirement or arithmetic: what stands around it decides.
+TEST_F(DirectoryTest, ARequirementIsToldFromArithmetic) {
+  Write("requirements.txt", "b==1\n");
+  for (const char* arithmetic :
+       {"x == 1\n", "Remember:\nx == 1\n", "if\ncount >= 3\nthen stop\n", "n > 0\nx < 2\n",
+        "x == 1.5\n", "the loop ends where\n\nretries < 10\n",
+        "an address like\nsvn+ssh:// names a user\n"}) {
+    Write("notes.txt", arithmetic);
+    EXPECT_EQ(Read(), Lines{"PyPI b 1"}) << arithmetic;
+  }
+  for (const char* requirement :
+       {"django >= 3\n", "# ours\nx == 1\ndjango\nsix > 1\n", "words\ndjango==3\n", "words\nx==1\n",
+        "words\ndjango >= 3.1\n", "words\ndjango >= 3, < 4\n", "words\ndjango[argon2] >= 3\n",
+        "words\ndjango==v3.1.8\n", "words\ndjango (==3.1.8)\n",
+        "words\ndeps = [\n  \"django==3.1.8\",\n]\n", "words\n'django==3.1.8'\n"}) {
+    Write("notes.txt", requirement);
+    EXPECT_EQ(Read(), (Lines{"PyPI b 1",
+                             "! notes.txt: has requirements of pip's, under a name by which they "
+                             "are not read"}))
+        << requirement;
+  }
+}
+
+// What tools print, saved under any name.
+TEST_F(DirectoryTest, AListThatAToolPrintedIsSaid) {
+  Write("requirements.txt", "b==1\n");
+  const std::string long_name(200, 'n');
+  const std::pair<const char*, std::string> printed[] = {
+      {"pip list", "Package    Version\n---------- -------\nDjango     3.1.8\n"},
+      {"pip list of short names", "Package Version\n------- -------\nsix     1\n"},
+      {"pip list --editable",
+       "Package Version Editable project location\n------- ------- -----\nx 1 /w/x\n"},
+      {"pip list --format=json", R"([{"name": "Django", "version": "3.1.8"}])"},
+      {"pip list --format=legacy", "Django (3.1.8)\nsix (1.16.0)\n"},
+      {"pip freeze", "Django==3.1.8\n"},
+      {"pip freeze of addresses", "-e git+https://h.org/x@abc#egg=x\n"},
+      {"pip show", "Name: Django\nVersion: 3.1.8\nRequires: asgiref\nRequired-by: \n"},
+      {"pipdeptree", "Django==3.1.8\n  - asgiref [required: >=3.2.10, installed: 3.3.4]\n"},
+      {"pipx list", "venvs are in /x\n   package black 23.1.0, installed using Python 3.11\n"},
+      {"poetry show", "asgiref 3.3.4 ASGI specs\ndjango  3.1.8 A high-level framework\n"},
+      {"uv tree", "app v0.1.0\n├── django v3.1.8\n"},
+      {"conda list",
+       "# packages in environment at /opt:\n#\n# Name  Version  Build  Channel\n"
+       "openssl  3.0  h1_0\n"},
+      {"go list -m all", "h.org/app\ngolang.org/x/text v0.3.6\n"},
+      {"go list -m all with a replacement", "h.org/app\nh.org/a v1.0.0 => ../a\n"},
+      {"go list -m -json all",
+       "{\n\t\"Path\": \"h.org/app\"\n}\n{\n\t\"Path\": \"h.org/a\",\n\t\"Version\": "
+       "\"v1.0.0\"\n}\n"},
+      {"go mod graph", "h.org/app golang.org/x/text@v0.3.6\n"},
+      {"go version -m", "app: go1.21.0\n\tpath\th.org/app\n\tdep\tgolang.org/x/text\tv0.3.6\n"},
+      {"npm ls", "app@1.0.0 /w\n└─┬ a@1.0.0\n  └── lodash@4.17.20\n"},
+      {"npm ls of one", "app@1.0.0 /w\n└── @x/y@1.0.0\n"},
+      {"npm ls --no-unicode", "app@1.0.0 /w\n`-- lodash@4.17.20\n"},
+      {"npm ls --json",
+       R"({"name":"app","version":"1.0.0","dependencies":{"lodash":{"version":"4.17.20"}}})"},
+      {"npm ls --json behind a warning",
+       "npm warn x\n{\"dependencies\":{\"lodash\":{\"version\":\"4.17.20\",\"resolved\":\"x\"}}}"},
+      {"npm outdated",
+       "Package  Current  Wanted  Latest  Location\nlodash  4.17.20  4.17.21  x  y\n"},
+      {"npm ls --parseable --long", "/w:app@1.0.0\n/w/node_modules/lodash:lodash@4.17.20\n"},
+      {"yarn list", "├─ lodash@4.17.20\n"},
+      {"yarn info", "├─ lodash@npm:4.17.20\n"},
+      {"yarn list --json",
+       R"({"type":"tree","data":{"trees":[{"name":"lodash@4.17.20","children":[]}]}})"},
+      {"pnpm ls", "Legend: x\n\ndependencies:\nlodash 4.17.20\nexpress 4.18.2\n"},
+      {"cargo tree", "app v0.1.0 (/w)\n├── http v0.1.19\n│   └── bytes v0.4.12\n"},
+      {"cargo tree --charset ascii", "app v0.1.0 (/w)\n|-- http v0.1.19\n"},
+      {"cargo tree --prefix depth", "0app v0.1.0 (/w)\n1http v0.1.19\n"},
+      {"cargo install --list", "ripgrep v13.0.0:\n    rg\n"},
+      {"cargo metadata", R"({"packages":[{"name":"http","version":"0.1.19"}],"version":1})"},
+      {"dpkg -l",
+       "Desired=Unknown/Install\n||/ Name  Version  Architecture Description\n"
+       "ii  openssl  3.0.11-1  amd64  x\n"},
+      {"dpkg-query -W", "openssl\t3.0.11-1~deb12u2\nzlib1g\t1:1.2.13.dfsg-1\n"},
+      {"apt list", "Listing... Done\nopenssl/stable,now 3.0.11-1 amd64 [installed]\n"},
+      {"rpm -qa", "openssl-libs-3.0.7-24.el9.x86_64\n"},
+      {"apk info -v", "musl-1.2.3-r4\n"},
+      {"pacman -Q", "zlib 1:1.3-1\nopenssl 3.1.4-1\n"},
+      {"gem list", "*** LOCAL GEMS ***\n\nrails (7.0.4)\n"},
+      {"mvn dependency:tree", "[INFO] org.x:app:jar:1\n[INFO] +- org.y:z:jar:1.0:compile\n"},
+      {"gradle dependencies", "compileClasspath\n+--- org.y:z:1.0 -> 1.1\n"},
+      {"dotnet list", "   > Newtonsoft.Json   13.0.1   13.0.1\n"},
+      {"poetry show --tree", "django 3.1.8 A framework\n├── asgiref >=3.2.10,<4\n└── pytz *\n"},
+      {"cargo outdated", "Name  Project  Compat  Latest\n----  -------  ------  ------\nx 1 2 3\n"},
+      {"cargo audit", "Crate:     http\nVersion:   0.1.19\nTitle:     x\n"},
+      {"npm audit", "# npm audit report\n\nlodash  <=4.17.20\nSeverity: high\n"},
+      {"osv-scanner",
+       "╭───╮\n│ OSV URL │ ECOSYSTEM │ PACKAGE │ VERSION │\n├───┤\n│ x │ npm │ y │ 1 │\n"},
+      {"trivy", "x\n│ Library │ Vulnerability │ Installed Version │\n├───┤\n│ lodash │ x │ 4 │\n"},
+      {"pdm list", "╭───╮\n│ name    │ version │\n├───┤\n│ django  │ 3.1.8   │\n"},
+      {"opam list", "# Packages matching: installed\n# Name        # Installed # Synopsis\nx y\n"},
+      {"mix deps", "* phoenix 1.7.0 (Hex package) (mix)\n  locked at 1.7.0 (phoenix)\n  ok\n"},
+      {"sbt dependencyTree", "[info] app:app:1\n[info]   +-org.y:z:1.0\n"},
+      {"lein deps", " [org.clojure/clojure \"1.10.0\"]\n"},
+      {"vcpkg list", "zlib:x64-linux   1.2.13#1  A library\n"},
+      {"pkg info", "zlib-1.2.13    General purpose\nopenssl-3.0.8,1  TLS\n"},
+      {"npm why", "lodash@4.17.20\nnode_modules/lodash\n  lodash@\"^4.17.20\" from the project\n"},
+      {"yarn why", "=> Found \"lodash@4.17.20\"\ninfo x\n"},
+      {"yarn info --json", "{\"value\":\"lodash@npm:4.17.20\"}"},
+      {"dotnet list package",
+       "   [net6.0]: \n   Top-level Package  Requested  Resolved\n   > A  1  1\n"},
+      {"mvn dependency:list", "[INFO] x\n[INFO]    org.y:z:jar:1.0:compile\n[INFO] done\n"},
+      {"a lock file of Gradle", "# x\norg.y:z:1.0=compileClasspath\nempty=\n"},
+      {"snyk test", "Found 1 issue\n  Introduced through: lodash@4.17.20\n"},
+      {"conda env export --json", R"({"channels":["d"],"dependencies":["django=3.1.8"]})"},
+      {"a package.json under another name", R"({"dependencies":{"lodash":"^4.17.20"}})"},
+      {"a table", "name,version\ndjango,3.1.8\n"}};
+  for (const char* name : {"out.txt", "out.json", "out"}) {
+    for (const auto& [tool, content] : printed) {
+      Write(name, content);
+      const Lines lines = Read();
+      ASSERT_EQ(lines.size(), 2u) << tool << " in " << name;
+      EXPECT_TRUE(absl::StartsWith(lines[1], absl::StrCat("! ", name, ": "))) << lines[1];
+      fs::remove(directory_ / name);
+    }
+  }
+  for (const char* other : {"mean 0.52\nstd 0.11\n",
+                            "nameserver 8.8.8.8\n",
+                            "the 0.418 0.24 -0.1\nof 0.7 0.5 0.1\n",
+                            "├── src\n│   └── main.cc\n└── README-1.2.txt\n",
+                            "--version 1.2\n-o out 1.2.3\n",
+                            "The package version is what\nthe package says.\n",
+                            "v1.2.3\n",
+                            "v1.2.3, v1.2.4, v1.2.5\n",
+                            "3.10.2\n",
+                            "# h1\nSee h.org/x for more.\n",
+                            "| a | b |\n|---|---|\n| c | 1.2 |\n",
+                            R"({"name":"app","version":"1.0.0"})",
+                            R"({"info":{"title":"x","version":"1.0.0"}})",
+                            R"([{"name":"x"},{"version":"1.0.0"}])",
+                            R"({"a":[{"name":"x","version":"latest"}]})",
+                            "foo-1.2.tar.gz\nbar-2.0.1.so\n",
+                            "WARNING:root:0.5 x\n",
+                            "12:30:01.5 x\n",
+                            "The name  and the version  of it\n",
+                            R"({"x":["me@h.org"],"dependencies":{"a":"workspace:*"}})",
+                            R"({"version":"0.2.0","configurations":[{"name":"x","type":"y"}]})",
+                            "[section]\nname = x\nversion = 1.2.3\n",
+                            "server:\n  version: 1.2.3\n"}) {
+    Write("out.txt", other);
+    EXPECT_EQ(Read(), Lines{"PyPI b 1"}) << other;
+  }
+}
+
+// Nobody looks into a packed file, whatever it is called.
+TEST_F(DirectoryTest, WhatIsPackedIsSaid) {
+  Write("requirements.txt", "b==1\n");
+  const std::pair<const char*, std::string> packed[] = {
+      {"logs.txt.gz", "x"},
+      {"data.zip", "x"},
+      {"backup.TAR", "x"},
+      {"a.br", "x"},
+      {"b", "\x1f\x8b\x08"},
+      {"c.dat",
+       "\xfd"
+       "7zXZ"},
+      {"d.bin", "PK\x03\x04"},
+      {"e", "\x28\xb5\x2f\xfd"},
+      {"f.txt", "BZh31AY&SY"},
+      {"g", "7z\xbc\xaf\x27\x1c"},
+      {"h", "Rar!\x1a\x07"},
+      {"i", std::string("a") + std::string(256, '\0') +
+                std::string("ustar\0"
+                            "00",
+                            8)}};
+  for (const auto& [name, content] : packed) {
+    Write(name, content);
+    EXPECT_EQ(Read(),
+              (Lines{"PyPI b 1", absl::StrCat("! ", name, ": is packed, and is not looked into")}))
+        << name;
+    fs::remove(directory_ / name);
+  }
 }
 
 // Packages come into an environment also from elsewhere, and without a word about them.
@@ -2604,6 +2956,56 @@ TEST_F(DirectoryTest, AnEnvironmentIsMoreThanItsMetadata) {
                    absl::StrCat("! ", site, "r.pth: ", elsewhere)}));
 }
 
+// Several packages may share a directory, whose other parts are of none of them.
+TEST_F(DirectoryTest, ANamespaceIsOfThePackagesThatSayWhatTheyHaveInIt) {
+  const std::string site = "lib/python3.11/site-packages/";
+  const std::string place = site.substr(0, site.size() - 1);
+  Write(site + "p-1.dist-info/METADATA", "Name: p\nVersion: 1\n");
+  Write(site + "p-1.dist-info/RECORD",
+        "google/protobuf/__init__.py,,\ngoogle/cloud/a/__init__.py,,\nwhole/__init__.py,,\n"
+        "google/one.py,,\np-1.dist-info/RECORD,,\n");
+  Write(site + "google/protobuf/__init__.py", "");
+  Write(site + "google/protobuf/x/y.py", "");
+  Write(site + "google/cloud/a/__init__.py", "");
+  Write(site + "google/one.py", "");
+  Write(site + "google/__pycache__/one.pyc", "");
+  Write(site + "google/readme.txt", "");
+  Write(site + "whole/__init__.py", "");
+  Write(site + "whole/vendored/z.py", "");
+  Write(site + "e.egg-info/PKG-INFO", "Name: e\nVersion: 1\n");
+  Write(site + "e.egg-info/top_level.txt", "shared\n");
+  Write(site + "shared/e/x.py", "");
+  const Lines clean = {"PyPI e 1", "PyPI p 1"};
+  EXPECT_EQ(Read(), clean);
+  const auto with = [&](absl::string_view what) {
+    Lines lines = clean;
+    lines.push_back(absl::StrCat(
+        "! ", place, ": has 1 module of which no package here says that it has it: ", what));
+    return lines;
+  };
+  for (const char* foreign : {"google/django/__init__.py", "google/cloud/b/x.py"}) {
+    Write(site + foreign, "");
+    const std::string module = fs::path(foreign).parent_path().string();
+    EXPECT_EQ(Read(), with(module));
+    fs::remove_all(directory_ / site / module);
+  }
+  Write(site + "google/two.so", "");
+  EXPECT_EQ(Read(), with("google/two.so"));
+  fs::remove(directory_ / site / "google/two.so");
+  // A name is a package's own only where nothing says what it has.
+  Write(site + "q-1.dist-info/METADATA", "Name: q\nVersion: 1\n");
+  Write(site + "q/x.py", "");
+  EXPECT_EQ(Read(), (Lines{"PyPI e 1", "PyPI p 1", "PyPI q 1"}));
+  Write(site + "q-1.dist-info/RECORD", "q_mod/__init__.py,,\n");
+  EXPECT_EQ(Read().size(), 4u);
+  fs::remove_all(directory_ / site / "q");
+  // Links that lead round in circles are no way to hide, nor to hang.
+  for (int i = 0; i < 12; ++i) {
+    fs::create_symlink(".", directory_ / site / "google" / absl::StrCat("l", i));
+  }
+  EXPECT_EQ(Read().size(), 4u);
+}
+
 // A link may lead to where no audit looks, also below the directory that was given.
 TEST_F(DirectoryTest, ALinkIntoWhatIsNotReadIsSaid) {
   Write("package-lock.json", R"({"packages":{"":{},"node_modules/a":{"version":"1.0.0"}}})");
@@ -2635,7 +3037,7 @@ TEST_F(DirectoryTest, ABillIsReadUnderAnyOfItsNames) {
   // Where a writer sorts, its mark is at the end.
   Write("last.json", absl::StrCat(R"({"packages":[],"x":")", std::string(1 << 18, 'x'),
                                   R"(","spdxVersion":"SPDX-2.3"})"));
-  EXPECT_EQ(Read().size(), 1u);
+  EXPECT_EQ(Read(), Lines{"! last.json: is a part of the file that is not known here"});
   fs::remove(directory_ / "last.json");
   Write("requirements.txt", "b==1\n");
   Write("data.json", "{}");

@@ -286,36 +286,95 @@ absl::Status AddNpm(absl::string_view name, absl::string_view version, const Jso
   return AddWithDoubt("npm", name, version, doubt, collector);
 }
 
-// The names in one node_modules, and in all of them that a package can use, the nearest first.
-using Names = std::set<absl::string_view>;
+// The packages in one node_modules by the names of their directories, and in all of them that a
+// package can use, the nearest first.
+using Names = std::map<absl::string_view, NpmPackage>;
 using Scopes = std::vector<const Names*>;
+using Exempt = std::set<absl::string_view>;
 
-// Marks what `of` needs and nothing in its reach provides. Empty: the project itself.
-absl::Status SkipMissing(const std::vector<JsonView::Member>& needs, const Names& exempt,
-                         const Scopes& scopes, absl::string_view of, Collector& collector) {
+}  // namespace
+
+std::optional<NpmPackage> ExactOfNpm(absl::string_view name, absl::string_view asked) {
+  NpmPackage exact = {name, absl::StripAsciiWhitespace(asked)};
+  if (absl::ConsumePrefix(&exact.version, "npm:")) {
+    const absl::string_view real = exact.version;
+    const size_t at = real.rfind('@');
+    if (at == absl::string_view::npos || at == 0) return std::nullopt;
+    exact = {real.substr(0, at), real.substr(at + 1)};
+  }
+  absl::ConsumePrefix(&exact.version, "=");
+  exact.version = absl::StripLeadingAsciiWhitespace(exact.version);
+  if (!Version::Parse(Order::kSemver, exact.version).has_value()) return std::nullopt;
+  return exact;
+}
+
+absl::Status AddAskedFor(absl::string_view ecosystem, absl::string_view name,
+                         absl::string_view version, absl::string_view by, Collector& collector) {
+  return collector.Add(ecosystem, name, version, Certainty::kPossible,
+                       absl::StrCat(by.substr(0, kMaxNeedingBytes),
+                                    " asks for this version, and the lock file has another"));
+}
+
+namespace {
+
+// What needs something. Empty `place`: the project itself.
+struct Needing {
+  absl::string_view place;
+  // Of the project and its workspaces. What a package asks for the project may override.
+  bool is_project = false;
+};
+
+// Marks what is needed and nothing in reach provides, or in another version than the one that is
+// asked for.
+absl::Status SkipMissing(const std::vector<JsonView::Member>& needs, const Exempt& exempt,
+                         const Scopes& scopes, const Needing& needing, Collector& collector) {
+  const absl::string_view of = needing.place.empty() ? "the project" : needing.place;
   for (const JsonView::Member& need : needs) {
-    const auto has_it = [&](const Names* names) { return names->contains(need.name); };
-    if (exempt.contains(need.name) || std::ranges::any_of(scopes, has_it)) continue;
-    SHOAL_RETURN_IF_ERROR(collector.Skip(need.name, NeededBy(of.empty() ? "the project" : of)));
+    const auto scope = std::ranges::find_if(
+        scopes, [&](const Names* names) { return names->contains(need.name); });
+    if (scope == scopes.end()) {
+      if (!exempt.contains(need.name)) {
+        SHOAL_RETURN_IF_ERROR(collector.Skip(need.name, NeededBy(of)));
+      }
+      continue;
+    }
+    if (!needing.is_project) continue;
+    const NpmPackage& found = (*scope)->at(need.name);
+    const std::optional<NpmPackage> exact =
+        ExactOfNpm(need.name, need.value.Text().value_or(absl::string_view()));
+    // A link has no version.
+    if (!exact.has_value() || found.version.empty() ||
+        (found.name == exact->name &&
+         CompareTexts(Order::kSemver, found.version, exact->version) == 0)) {
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(AddAskedFor("npm", exact->name, exact->version, of, collector));
   }
   return absl::OkStatus();
 }
 
 // A package as `dependencies` names it.
-struct NpmDependency {
-  absl::string_view name, version;
-  bool is_address() const { return absl::StrContains(version, ":"); }
-};
-absl::StatusOr<NpmDependency> ReadDependency(absl::string_view name, const JsonView& package) {
+bool IsAddress(const NpmPackage& package) { return absl::StrContains(package.version, ":"); }
+absl::StatusOr<NpmPackage> ReadDependency(absl::string_view name, const JsonView& package) {
   SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, package.Get("version"));
   SHOAL_ASSIGN_OR_RETURN(absl::string_view version, version_view.Text());
   // "npm:lodash@4.17.20" is a package under another name.
-  if (!absl::ConsumePrefix(&version, "npm:")) return NpmDependency{name, version};
+  if (!absl::ConsumePrefix(&version, "npm:")) return NpmPackage{name, version};
   const size_t at = version.rfind('@');
   if (at == absl::string_view::npos || at == 0) {
     return version_view.Wrong("has no version behind the name");
   }
-  return NpmDependency{version.substr(0, at), version.substr(at + 1)};
+  return NpmPackage{version.substr(0, at), version.substr(at + 1)};
+}
+
+// All that one `dependencies` names.
+absl::StatusOr<Names> NamesOf(const JsonView& dependencies) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, dependencies.Members());
+  Names names;
+  for (const auto& [name, package] : members) {
+    SHOAL_ASSIGN_OR_RETURN(names[name], ReadDependency(name, package));
+  }
+  return names;
 }
 
 // Version 1 of npm's lock files: packages in packages. `outer`: the names around these.
@@ -325,12 +384,11 @@ absl::Status ParseDependencies(const JsonView& dependencies, const Scopes& outer
       "version", "resolved", "integrity", "bundled",      "dev",  "optional",   "devOptional",
       "peer",    "requires", "from",      "dependencies", "name", "extraneous", "inBundle"};
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, dependencies.Members());
-  Names names;
-  for (const JsonView::Member& member : members) names.insert(member.name);
+  SHOAL_ASSIGN_OR_RETURN(const Names names, NamesOf(dependencies));
   Scopes scopes = outer;
   scopes.insert(scopes.begin(), &names);
   for (const auto& [name, package] : members) {
-    SHOAL_ASSIGN_OR_RETURN(const NpmDependency named, ReadDependency(name, package));
+    const NpmPackage& named = names.at(name);
     if (absl::StartsWith(named.version, "file:") && !IsArchive(named.version)) {
       collector.Own();
     } else {
@@ -341,29 +399,54 @@ absl::Status ParseDependencies(const JsonView& dependencies, const Scopes& outer
     SHOAL_RETURN_IF_ERROR(ParseDependencies(inner, scopes, collector));
     // What it requires may lie below it.
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> below, inner.Members());
-    Names own;
+    Exempt own;
     for (const JsonView::Member& member : below) own.insert(member.name);
     SHOAL_ASSIGN_OR_RETURN(const JsonView requires_view, package.Get("requires"));
     if (requires_view.Bool().ok()) continue;  // as the whole file has it
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> needs, requires_view.Members());
-    SHOAL_RETURN_IF_ERROR(SkipMissing(needs, own, scopes, name, collector));
+    SHOAL_RETURN_IF_ERROR(SkipMissing(needs, own, scopes, {.place = name}, collector));
   }
   return absl::OkStatus();
 }
 
-// The entries of `packages` by their places.
-using NpmPlaces = std::map<std::string, JsonView, std::less<>>;
-
 // Longer ones than any that a file system has would take very long to look through.
 constexpr size_t kMaxPlaceBytes = 4096;
+
+// What is read of an entry of `packages`.
+struct NpmEntry {
+  absl::string_view name, version;  // the name may be that of the directory
+  std::string address;              // of a link, to where it leads; the project itself is at ""
+  bool is_link = false, has_address = false;
+};
+absl::StatusOr<NpmEntry> ReadEntry(absl::string_view place, const JsonView& package) {
+  NpmEntry entry;
+  SHOAL_ASSIGN_OR_RETURN(const JsonView name_view, package.Get("name"));
+  SHOAL_ASSIGN_OR_RETURN(entry.name, name_view.Text());
+  SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, package.Get("version"));
+  SHOAL_ASSIGN_OR_RETURN(entry.version, version_view.Text());
+  SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, package.Get("link"));
+  SHOAL_ASSIGN_OR_RETURN(entry.is_link, link_view.Bool());
+  SHOAL_ASSIGN_OR_RETURN(const JsonView address_view, package.Get("resolved"));
+  entry.has_address = address_view.is_text();
+  SHOAL_ASSIGN_OR_RETURN(entry.address, AddressOf(package));
+  const size_t at = place.rfind(kModules);
+  if (entry.name.empty() && at != absl::string_view::npos) {
+    entry.name = place.substr(at + kModules.size());
+  }
+  return entry;
+}
+
+// The entries of `packages` by their places.
+using NpmPlaces = std::map<absl::string_view, NpmEntry>;
 
 // Which packages lie in which node_modules, by the directories that have these.
 class NpmTree {
  public:
-  void Add(absl::string_view place) {
+  void Add(absl::string_view place, const NpmEntry& entry) {
     const size_t at = place.rfind(kModules);
     if (at == absl::string_view::npos || (at > 0 && place[at - 1] != '/')) return;
-    names_[place.substr(0, at == 0 ? 0 : at - 1)].insert(place.substr(at + kModules.size()));
+    names_[place.substr(0, at == 0 ? 0 : at - 1)].emplace(place.substr(at + kModules.size()),
+                                                          NpmPackage{entry.name, entry.version});
   }
 
   // What a package at this place finds there and in the directories above, as node looks for it.
@@ -394,17 +477,18 @@ absl::Status SkipMissingOf(absl::string_view place, const JsonView& package, con
                            Collector& collector) {
   SHOAL_ASSIGN_OR_RETURN(const JsonView optional_view, package.Get("optionalDependencies"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> optional, optional_view.Members());
-  Names exempt;
+  Exempt exempt;
   for (const JsonView::Member& member : optional) exempt.insert(member.name);
   // Tools to work on a package are there for the project and its workspaces.
   const bool is_project = !absl::StrContains(place, kModules) && !absl::StartsWith(place, "..");
+  const Needing needing = {.place = place, .is_project = is_project};
   for (const char* const kind : {"dependencies", "devDependencies"}) {
     if (!is_project && kind == absl::string_view("devDependencies")) continue;
     SHOAL_ASSIGN_OR_RETURN(const JsonView needs_view, package.Get(kind));
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> needs, needs_view.Members());
-    SHOAL_RETURN_IF_ERROR(SkipMissing(needs, exempt, scopes, place, collector));
+    SHOAL_RETURN_IF_ERROR(SkipMissing(needs, exempt, scopes, needing, collector));
   }
-  return is_project ? SkipMissing(optional, {}, scopes, place, collector) : absl::OkStatus();
+  return is_project ? SkipMissing(optional, {}, scopes, needing, collector) : absl::OkStatus();
 }
 
 // Version 2 has each package twice: in `packages`, which npm reads since its version 7, and in
@@ -415,37 +499,29 @@ absl::Status SkipContradictions(const JsonView& dependencies, const std::string&
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, dependencies.Members());
   for (const auto& [name, package] : members) {
     std::string place = absl::StrCat(parent, parent.empty() ? "" : "/", kModules, name);
-    SHOAL_ASSIGN_OR_RETURN(const NpmDependency named, ReadDependency(name, package));
+    SHOAL_ASSIGN_OR_RETURN(const NpmPackage named, ReadDependency(name, package));
     const auto found = places.find(place);
     if (found == places.end()) {
       SHOAL_RETURN_IF_ERROR(collector.Skip(place, "is in `dependencies`, and not in `packages`"));
     } else {
-      const JsonView& entry = found->second;
-      SHOAL_ASSIGN_OR_RETURN(const JsonView name_view, entry.Get("name"));
-      SHOAL_ASSIGN_OR_RETURN(const absl::string_view other_name, name_view.Text());
-      SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, entry.Get("version"));
-      SHOAL_ASSIGN_OR_RETURN(const absl::string_view other_version, version_view.Text());
-      SHOAL_ASSIGN_OR_RETURN(const std::string address, AddressOf(entry));
+      const NpmEntry& entry = found->second;
       // An address stands for whatever is there: so both have to name the same one.
-      const bool is_same =
-          named.is_address()
-              ? named.version == address || named.version == absl::StrCat("file:", address)
-              : named.version == other_version &&
-                    named.name == (other_name.empty() ? name : other_name);
+      const bool is_same = IsAddress(named)
+                               ? named.version == entry.address ||
+                                     named.version == absl::StrCat("file:", entry.address)
+                               : named.version == entry.version && named.name == entry.name;
       if (!named.version.empty() && !is_same) {
         SHOAL_RETURN_IF_ERROR(
             collector.Skip(place, absl::StrCat("is another package in `dependencies`: ", named.name,
                                                " ", named.version)));
       }
       SHOAL_ASSIGN_OR_RETURN(const std::string own_address, AddressOf(package));
-      if (!named.is_address() && !own_address.empty() &&
+      if (!IsAddress(named) && !own_address.empty() &&
           SaidOfNpm(own_address, named.name, named.version) != Said::kSame) {
         SHOAL_RETURN_IF_ERROR(
             collector.Skip(place, "is at the address of something else in `dependencies`"));
       }
-      SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, entry.Get("link"));
-      SHOAL_ASSIGN_OR_RETURN(const bool link, link_view.Bool());
-      if (link) place = address;
+      if (entry.is_link) place = entry.address;
     }
     SHOAL_ASSIGN_OR_RETURN(const JsonView inner, package.Get("dependencies"));
     SHOAL_RETURN_IF_ERROR(SkipContradictions(inner, place, places, collector));
@@ -576,133 +652,145 @@ absl::Status SkipMissingReplacement(const LockedPackage& package, const CargoPac
                                      ", and is not in the file"));
 }
 
-}  // namespace
+// Reads a lock file of npm. Call Read() once.
+class PackageLockReader {
+ public:
+  explicit PackageLockReader(Collector& collector) : collector_(collector) {}
 
-absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
+  absl::Status Read(const JsonView& lock);
+
+ private:
+  absl::Status FindPlaces(const std::vector<JsonView::Member>& members);
+  // What an entry of `packages` says beside which package it is. `alone`: what it may need, where
+  // `packages` has the project alone.
+  absl::Status CheckEntry(absl::string_view place, const JsonView& package, const Names* alone);
+  absl::Status TakeEntry(absl::string_view place, const JsonView& package);
+
+  Collector& collector_;
+  NpmPlaces places_;
+  NpmTree tree_;
+  // To where links lead: to the project's workspaces.
+  std::set<std::string, std::less<>> linked_;
+};
+
+absl::Status PackageLockReader::FindPlaces(const std::vector<JsonView::Member>& members) {
+  for (const auto& [place, package] : members) {
+    SHOAL_ASSIGN_OR_RETURN(NpmEntry entry, ReadEntry(place, package));
+    if (entry.is_link && entry.has_address) linked_.insert(entry.address);
+    tree_.Add(place, entry);
+    places_.emplace(place, std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PackageLockReader::CheckEntry(absl::string_view place, const JsonView& package,
+                                           const Names* alone) {
+  // Those of a package.json that npm copies, and its own.
+  static constexpr absl::string_view kMembers[] = {"name",
+                                                   "version",
+                                                   "resolved",
+                                                   "integrity",
+                                                   "link",
+                                                   "dev",
+                                                   "optional",
+                                                   "devOptional",
+                                                   "peer",
+                                                   "ideallyInert",
+                                                   "extraneous",
+                                                   "inBundle",
+                                                   "hasShrinkwrap",
+                                                   "_hasShrinkwrap",
+                                                   "_integrity",
+                                                   "hasInstallScript",
+                                                   "dependencies",
+                                                   "devDependencies",
+                                                   "optionalDependencies",
+                                                   "peerDependencies",
+                                                   "peerDependenciesMeta",
+                                                   "bundleDependencies",
+                                                   "bundledDependencies",
+                                                   "acceptDependencies",
+                                                   "requires",
+                                                   "workspaces",
+                                                   "engines",
+                                                   "os",
+                                                   "cpu",
+                                                   "libc",
+                                                   "bin",
+                                                   "funding",
+                                                   "license",
+                                                   "deprecated"};
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kMembers, place, collector_));
+  if (place.size() > kMaxPlaceBytes) {
+    return collector_.Skip(place, "is a place that no file system has");
+  }
+  return SkipMissingOf(place, package, alone != nullptr ? Scopes{alone} : tree_.Reach(place),
+                       collector_);
+}
+
+absl::Status PackageLockReader::TakeEntry(absl::string_view place, const JsonView& package) {
+  const NpmEntry& entry = places_.at(place);
+  if (place.empty()) {
+    collector_.Own();
+    return absl::OkStatus();
+  }
+  if (entry.is_link) {
+    const auto to = places_.find(entry.address);
+    if (!entry.has_address || to == places_.end() || to->second.is_link) {
+      return collector_.Skip(place, "is a link to what the file does not name");
+    }
+    collector_.Own();
+    return absl::OkStatus();
+  }
+  // What lies in node_modules is a package even if a link leads there, as npm's strategy "linked"
+  // has it.
+  if (absl::StrContains(place, kModules)) {
+    return AddNpm(entry.name, entry.version, package, collector_);
+  }
+  if (!linked_.contains(place)) {
+    return collector_.Skip(place,
+                           "is neither the project nor one of its workspaces nor in node_modules");
+  }
+  collector_.OwnPart(place);
+  return absl::OkStatus();
+}
+
+absl::Status PackageLockReader::Read(const JsonView& lock) {
   static constexpr absl::string_view kMembers[] = {
       "name",         "version",          "lockfileVersion",  "requires", "packages",
       "dependencies", "preserveSymlinks", "packageIntegrity", "engines",  "lockfile-version",
       "_from",        "_resolved"};
-  // Of an entry of `packages`: those of a package.json that npm copies, and its own.
-  static constexpr absl::string_view kEntryMembers[] = {"name",
-                                                        "version",
-                                                        "resolved",
-                                                        "integrity",
-                                                        "link",
-                                                        "dev",
-                                                        "optional",
-                                                        "devOptional",
-                                                        "peer",
-                                                        "ideallyInert",
-                                                        "extraneous",
-                                                        "inBundle",
-                                                        "hasShrinkwrap",
-                                                        "_hasShrinkwrap",
-                                                        "_integrity",
-                                                        "hasInstallScript",
-                                                        "dependencies",
-                                                        "devDependencies",
-                                                        "optionalDependencies",
-                                                        "peerDependencies",
-                                                        "peerDependenciesMeta",
-                                                        "bundleDependencies",
-                                                        "bundledDependencies",
-                                                        "acceptDependencies",
-                                                        "requires",
-                                                        "workspaces",
-                                                        "engines",
-                                                        "os",
-                                                        "cpu",
-                                                        "libc",
-                                                        "bin",
-                                                        "funding",
-                                                        "license",
-                                                        "deprecated"};
-  SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(content, collector.file()));
-  SHOAL_ASSIGN_OR_RETURN(const JsonView lock_view, text.root().Get("lockfileVersion"));
-  SHOAL_ASSIGN_OR_RETURN(const std::optional<int64_t> lock_version, lock_view.Integer());
-  if (lock_version.has_value() && (*lock_version < 1 || *lock_version > kNewestPackageLock)) {
-    return lock_view.Wrong("is a version of npm's format that is not read");
+  SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, lock.Get("lockfileVersion"));
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<int64_t> version, version_view.Integer());
+  if (version.has_value() && (*version < 1 || *version > kNewestPackageLock)) {
+    return version_view.Wrong("is a version of npm's format that is not read");
   }
-  SHOAL_RETURN_IF_ERROR(SkipUnknown(text.root(), kMembers, "", collector));
-  SHOAL_ASSIGN_OR_RETURN(const JsonView packages, text.root().Get("packages"));
+  SHOAL_RETURN_IF_ERROR(SkipUnknown(lock, kMembers, "", collector_));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView packages, lock.Get("packages"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, packages.Members());
-  SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, text.root().Get("dependencies"));
+  SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, lock.Get("dependencies"));
+  SHOAL_RETURN_IF_ERROR(FindPlaces(members));
   // Unless `packages` names the project alone, or is not there.
   const bool has_places = std::ranges::any_of(members, [&](const JsonView::Member& member) {
     return absl::StrContains(member.name, kModules);
   });
-  NpmTree tree;
   Names alone;
-  if (has_places) {
-    for (const JsonView::Member& member : members) tree.Add(member.name);
-  } else {
-    SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, {}, collector));
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> first, dependencies.Members());
-    for (const JsonView::Member& member : first) alone.insert(member.name);
+  if (!has_places) {
+    SHOAL_RETURN_IF_ERROR(ParseDependencies(dependencies, {}, collector_));
+    SHOAL_ASSIGN_OR_RETURN(alone, NamesOf(dependencies));
   }
-  // The packages of the project's workspaces are those to which a link leads.
-  std::set<absl::string_view> linked, paths;
-  const auto is_link = [](const JsonView& package) -> absl::StatusOr<bool> {
-    SHOAL_ASSIGN_OR_RETURN(const JsonView link_view, package.Get("link"));
-    return link_view.Bool();
-  };
-  for (const auto& [path, package] : members) {
-    SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
-    SHOAL_ASSIGN_OR_RETURN(const JsonView to_view, package.Get("resolved"));
-    if (!link) {
-      paths.insert(path);
-      continue;
-    }
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view to, to_view.Text());
-    linked.insert(to);
+  for (const auto& [place, package] : members) {
+    SHOAL_RETURN_IF_ERROR(CheckEntry(place, package, has_places ? nullptr : &alone));
+    SHOAL_RETURN_IF_ERROR(TakeEntry(place, package));
   }
-  for (const auto& [path, package] : members) {
-    SHOAL_RETURN_IF_ERROR(SkipUnknown(package, kEntryMembers, path, collector));
-    if (path.size() > kMaxPlaceBytes) {
-      SHOAL_RETURN_IF_ERROR(collector.Skip(path, "is a place that no file system has"));
-    } else {
-      const Scopes scopes = has_places ? tree.Reach(path) : Scopes{&alone};
-      SHOAL_RETURN_IF_ERROR(SkipMissingOf(path, package, scopes, collector));
-    }
-    const size_t at = path.rfind(kModules);
-    SHOAL_ASSIGN_OR_RETURN(const bool link, is_link(package));
-    if (path.empty()) {
-      collector.Own();
-      continue;
-    }
-    if (link) {
-      SHOAL_ASSIGN_OR_RETURN(const JsonView to_view, package.Get("resolved"));
-      SHOAL_ASSIGN_OR_RETURN(const absl::string_view to, to_view.Text());
-      if (paths.contains(to)) {
-        collector.Own();
-      } else {
-        SHOAL_RETURN_IF_ERROR(collector.Skip(path, "is a link to what the file does not name"));
-      }
-      continue;
-    }
-    // What lies in node_modules is a package even if a link leads there, as npm's strategy "linked"
-    // has it.
-    if (at == absl::string_view::npos && linked.contains(path)) {
-      collector.OwnPart(path);
-      continue;
-    }
-    if (at == absl::string_view::npos) {
-      SHOAL_RETURN_IF_ERROR(collector.Skip(
-          path, "is neither the project nor one of its workspaces nor in node_modules"));
-      continue;
-    }
-    SHOAL_ASSIGN_OR_RETURN(const JsonView name_view, package.Get("name"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view name, name_view.Text());
-    SHOAL_ASSIGN_OR_RETURN(const JsonView version_view, package.Get("version"));
-    SHOAL_ASSIGN_OR_RETURN(const absl::string_view version, version_view.Text());
-    SHOAL_RETURN_IF_ERROR(AddNpm(name.empty() ? path.substr(at + kModules.size()) : name, version,
-                                 package, collector));
-  }
-  if (!has_places) return absl::OkStatus();
-  NpmPlaces places;
-  for (const auto& [path, package] : members) places.emplace(std::string(path), package);
-  return SkipContradictions(dependencies, "", places, collector);
+  return has_places ? SkipContradictions(dependencies, "", places_, collector_) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ParsePackageLock(absl::string_view content, Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(content, collector.file()));
+  return PackageLockReader(collector).Read(text.root());
 }
 
 absl::Status ParsePoetryLock(absl::string_view content, Collector& collector) {

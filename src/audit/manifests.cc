@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -31,8 +32,10 @@ namespace fs = std::filesystem;
 constexpr absl::string_view kNodeModules = "node_modules";
 // What a name of Python ends before, in a requirement.
 constexpr absl::string_view kNameEnds = " \t[(<>=!~@;,";
+// What npm has in lock files, at last what it did not have in version 1.
 constexpr const char* kKindsOfNeeds[] = {"dependencies", "devDependencies", "optionalDependencies",
                                          "peerDependencies"};
+constexpr size_t kOldKinds = 3;
 
 // The content of a file beside a lock file. NOT_FOUND if there is none.
 absl::StatusOr<std::string> ReadBeside(const fs::path& path) {
@@ -45,9 +48,9 @@ absl::StatusOr<std::string> ReadBeside(const fs::path& path) {
 // What an entry of a lock file of npm, or a package.json, needs: each name with all that is asked
 // for of it.
 using Needs = std::map<std::string, std::set<std::string>>;
-absl::StatusOr<Needs> NeedsOf(const JsonView& package) {
+absl::StatusOr<Needs> NeedsOf(const JsonView& package, std::span<const char* const> kinds) {
   Needs needs;
-  for (const char* const kind : kKindsOfNeeds) {
+  for (const char* const kind : kinds) {
     SHOAL_ASSIGN_OR_RETURN(const JsonView view, package.Get(kind));
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, view.Members());
     for (const auto& [name, asked] : members) {
@@ -58,34 +61,50 @@ absl::StatusOr<Needs> NeedsOf(const JsonView& package) {
   return needs;
 }
 
+absl::Status SkipStale(absl::string_view name, const std::string& manifest, absl::string_view how,
+                       Collector& collector) {
+  return collector.Skip(
+      name, absl::StrCat("is needed by ", manifest, ", and the lock file was made ", how,
+                         ": npm install makes it anew"));
+}
+
 // Marks what a package.json needs and its entry in the lock file has not, or otherwise: npm writes
-// both at once. Without an entry (version 1) the packages of the lock file themselves must do.
-absl::Status CompareWithEntry(const fs::path& manifest, const JsonView* entry,
-                              const std::set<std::string>& locked, Collector& collector) {
-  const absl::StatusOr<std::string> content = ReadBeside(manifest);
-  if (absl::IsNotFound(content.status())) return absl::OkStatus();
-  SHOAL_RETURN_IF_ERROR(content.status());
-  SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(*content, manifest.string()));
-  SHOAL_ASSIGN_OR_RETURN(const Needs needs, NeedsOf(text.root()));
-  Needs of_lock;
-  if (entry != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(of_lock, NeedsOf(*entry));
-  }
-  SHOAL_ASSIGN_OR_RETURN(const JsonView optional, text.root().Get("optionalDependencies"));
-  SHOAL_ASSIGN_OR_RETURN(const JsonView peers, text.root().Get("peerDependencies"));
+// both at once.
+absl::Status CompareWithEntry(const std::string& manifest, const JsonView& package,
+                              const JsonView& entry, Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const Needs needs, NeedsOf(package, kKindsOfNeeds));
+  SHOAL_ASSIGN_OR_RETURN(const Needs of_lock, NeedsOf(entry, kKindsOfNeeds));
   for (const auto& [name, asked] : needs) {
-    if (entry == nullptr) {
-      SHOAL_ASSIGN_OR_RETURN(const JsonView as_optional, optional.Get(name));
-      SHOAL_ASSIGN_OR_RETURN(const JsonView as_peer, peers.Get(name));
-      if (locked.contains(name) || as_optional.exists() || as_peer.exists()) continue;
-    } else if (const auto found = of_lock.find(name);
-               found != of_lock.end() && std::ranges::includes(found->second, asked)) {
+    const auto found = of_lock.find(name);
+    if (found != of_lock.end() && std::ranges::includes(found->second, asked)) continue;
+    SHOAL_RETURN_IF_ERROR(
+        SkipStale(name, manifest,
+                  found != of_lock.end() ? "for another version of it" : "without it", collector));
+  }
+  return absl::OkStatus();
+}
+
+// Without an entry (version 1) the packages of the lock file themselves must do. `locked`: their
+// versions.
+absl::Status CompareWithPackages(const std::string& manifest, const JsonView& package,
+                                 const std::map<std::string, std::string>& locked,
+                                 Collector& collector) {
+  SHOAL_ASSIGN_OR_RETURN(const Needs needs,
+                         NeedsOf(package, std::span(kKindsOfNeeds).first(kOldKinds)));
+  for (const auto& [name, asked] : needs) {
+    const auto found = locked.find(name);
+    if (found == locked.end()) {
+      SHOAL_RETURN_IF_ERROR(SkipStale(name, manifest, "without it", collector));
       continue;
     }
-    SHOAL_RETURN_IF_ERROR(collector.Skip(
-        name, absl::StrCat("is needed by ", manifest.string(), ", and the lock file was made ",
-                           of_lock.contains(name) ? "for another version of it" : "without it",
-                           ": npm install makes it anew")));
+    const std::optional<NpmPackage> has = ExactOfNpm(name, found->second);
+    for (const std::string& text : asked) {
+      const std::optional<NpmPackage> exact = ExactOfNpm(name, text);
+      const bool is_same = exact.has_value() && has.has_value() && exact->name == has->name &&
+                           CompareTexts(Order::kSemver, exact->version, has->version) == 0;
+      if (!exact.has_value() || is_same) continue;
+      SHOAL_RETURN_IF_ERROR(AddAskedFor("npm", exact->name, exact->version, manifest, collector));
+    }
   }
   return absl::OkStatus();
 }
@@ -97,19 +116,30 @@ absl::Status CompareNpm(const fs::path& lock, absl::string_view content, Collect
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> entries, packages.Members());
   SHOAL_ASSIGN_OR_RETURN(const JsonView dependencies, text.root().Get("dependencies"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> old, dependencies.Members());
-  std::set<std::string> locked;
-  for (const JsonView::Member& member : old) locked.insert(std::string(member.name));
+  std::map<std::string, std::string> locked;
+  for (const auto& [name, package] : old) {
+    SHOAL_ASSIGN_OR_RETURN(const JsonView version, package.Get("version"));
+    locked.emplace(name, version.Text().value_or(absl::string_view()));
+  }
   for (const JsonView::Member& member : entries) {
     absl::string_view name = member.name;
-    if (absl::ConsumePrefix(&name, absl::StrCat(kNodeModules, "/")))
-      locked.insert(std::string(name));
+    if (absl::ConsumePrefix(&name, absl::StrCat(kNodeModules, "/"))) locked.emplace(name, "");
   }
   bool has_project = false;
+  const auto compare_with = [&](const std::string& manifest,
+                                const JsonView* entry) -> absl::Status {
+    const absl::StatusOr<std::string> package = ReadBeside(manifest);
+    if (absl::IsNotFound(package.status())) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(package.status());
+    SHOAL_ASSIGN_OR_RETURN(const JsonText json, JsonText::Parse(*package, manifest));
+    return entry != nullptr ? CompareWithEntry(manifest, json.root(), *entry, collector)
+                            : CompareWithPackages(manifest, json.root(), locked, collector);
+  };
   const auto compare = [&](const fs::path& directory, const JsonView* entry) -> absl::Status {
-    const fs::path manifest = directory / "package.json";
-    const absl::Status compared = CompareWithEntry(manifest, entry, locked, collector);
+    const std::string manifest = (directory / "package.json").string();
+    const absl::Status compared = compare_with(manifest, entry);
     if (compared.ok() || absl::IsResourceExhausted(compared)) return compared;
-    return collector.Skip(manifest.string(), absl::StrCat("cannot be read: ", compared.message()));
+    return collector.Skip(manifest, absl::StrCat("cannot be read: ", compared.message()));
   };
   for (const auto& [place, entry] : entries) {
     const fs::path within = fs::path(std::string(place)).lexically_normal();
@@ -294,7 +324,8 @@ absl::Status CompareGo(const fs::path& lock, absl::string_view content, size_t f
   return AddGoItself(mod, collector);
 }
 
-// Marks names that a manifest in TOML needs and its lock file lacks.
+// Marks what a manifest in TOML needs and its lock file lacks, or has in another version than the
+// one that is asked for alone.
 class LockedNames {
  public:
   LockedNames(absl::string_view ecosystem, const fs::path& manifest, absl::string_view tool,
@@ -302,18 +333,41 @@ class LockedNames {
       : ecosystem_(ecosystem), manifest_(manifest.string()), tool_(tool), collector_(collector) {}
 
   void Add(absl::string_view name) { names_.insert(KeyOrName(ecosystem_, name)); }
-  absl::Status SkipIfMissing(absl::string_view name) {
-    if (names_.contains(KeyOrName(ecosystem_, name))) return absl::OkStatus();
-    return collector_.Skip(
-        name, absl::StrCat("is needed by ", manifest_,
-                           ", and the lock file was made without it: ", tool_, " makes it anew"));
+  void AddVersion(absl::string_view name, std::string version) {
+    versions_[KeyOrName(ecosystem_, name)].push_back(std::move(version));
+  }
+  // `exact`: empty where more versions than one are asked for.
+  absl::Status SkipIfMissing(absl::string_view name, absl::string_view exact = "") {
+    const std::string key = KeyOrName(ecosystem_, name);
+    if (!names_.contains(key)) {
+      return collector_.Skip(
+          name, absl::StrCat("is needed by ", manifest_,
+                             ", and the lock file was made without it: ", tool_, " makes it anew"));
+    }
+    const auto is_exact = [&](const std::string& version) {
+      return CompareTexts(*OrderOf(ecosystem_), version, exact) == 0;
+    };
+    if (exact.empty() || std::ranges::any_of(versions_[key], is_exact)) return absl::OkStatus();
+    return AddAskedFor(ecosystem_, name, exact, manifest_, collector_);
   }
 
  private:
   const std::string ecosystem_, manifest_, tool_;
   Collector& collector_;
   std::set<std::string> names_;
+  std::map<std::string, std::vector<std::string>> versions_;
 };
+
+// The version that a text asks for, if that is one alone: behind one of these marks. Empty for a
+// range.
+absl::string_view ExactVersion(Order order, std::span<const absl::string_view> marks,
+                               absl::string_view asked) {
+  asked = absl::StripAsciiWhitespace(asked);
+  const auto mark = std::ranges::find_if(
+      marks, [&](absl::string_view each) { return absl::ConsumePrefix(&asked, each); });
+  asked = absl::StripLeadingAsciiWhitespace(asked);
+  return mark != marks.end() && Version::Parse(order, asked).has_value() ? asked : "";
+}
 
 // Cargo's: that the package of Cargo.toml has in the lock file all that it needs, also for other
 // systems and with other features.
@@ -328,8 +382,11 @@ absl::Status CompareCargoNeeds(const toml::table& of, const toml::table& manifes
       const bool inherits = view["workspace"].value_or(false);
       const toml::node_view<const toml::node> real =
           inherits ? manifest["workspace"]["dependencies"][key.str()] : view;
-      SHOAL_RETURN_IF_ERROR(
-          locked.SkipIfMissing(real["package"].value_or(std::string(KeyOf(key)))));
+      static constexpr absl::string_view kMarks[] = {"="};
+      const std::string asked =
+          real.is_string() ? real.value_or(std::string()) : real["version"].value_or(std::string());
+      SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(real["package"].value_or(std::string(KeyOf(key))),
+                                                 ExactVersion(Order::kSemver, kMarks, asked)));
     }
   }
   return absl::OkStatus();
@@ -346,10 +403,10 @@ absl::Status CompareCargo(const fs::path& lock, absl::string_view content, Colle
   if (name.empty()) return absl::OkStatus();  // the root of a workspace, which needs nothing itself
   LockedNames locked("crates.io", path, "cargo build", collector);
   const auto add = [&](const toml::table* package) {
-    if (package == nullptr || package->contains("source") ||
-        (*package)["name"].value_or(std::string()) != name) {
-      return;
-    }
+    if (package == nullptr) return;
+    const std::string of = (*package)["name"].value_or(std::string());
+    locked.AddVersion(of, (*package)["version"].value_or(std::string()));
+    if (package->contains("source") || of != name) return;
     locked.Add(name);
     const toml::array* const needs = (*package)["dependencies"].as_array();
     for (size_t i = 0; needs != nullptr && i < needs->size(); ++i) {
@@ -373,26 +430,53 @@ absl::Status CompareCargo(const fs::path& lock, absl::string_view content, Colle
   return absl::OkStatus();
 }
 
+constexpr absl::string_view kPythonConditions[] = {"python", "platform", "markers"};
+
+// Checks one of the needs of a Poetry project: a text, a table, or a list of both.
+absl::Status ComparePoetryNeed(absl::string_view name, const toml::node& need,
+                               LockedNames& locked) {
+  if (IsConditional(need, kPythonConditions)) return absl::OkStatus();
+  if (const toml::array* const list = need.as_array(); list != nullptr) {
+    for (const toml::node& each : *list) {
+      SHOAL_RETURN_IF_ERROR(ComparePoetryNeed(name, each, locked));
+    }
+    return list->empty() ? locked.SkipIfMissing(name) : absl::OkStatus();
+  }
+  // A version without a mark is that one alone.
+  static constexpr absl::string_view kMarks[] = {"===", "==", ""};
+  const toml::node_view<const toml::node> view(need);
+  const std::string asked =
+      need.is_string() ? view.value_or(std::string()) : view["version"].value_or(std::string());
+  return locked.SkipIfMissing(name, ExactVersion(Order::kPep440, kMarks, asked));
+}
+
 // Poetry's: that the lock file has all that pyproject.toml needs under all circumstances.
 absl::Status ComparePoetryNeeds(const toml::table* needs, LockedNames& locked) {
   if (needs == nullptr) return absl::OkStatus();
-  static constexpr absl::string_view kConditions[] = {"python", "platform", "markers"};
   for (const auto& [key, need] : *needs) {
-    if (IsConditional(need, kConditions) || absl::EqualsIgnoreCase(KeyOf(key), "python")) continue;
-    SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(KeyOf(key)));
+    if (absl::EqualsIgnoreCase(KeyOf(key), "python")) continue;
+    SHOAL_RETURN_IF_ERROR(ComparePoetryNeed(KeyOf(key), need, locked));
   }
   return absl::OkStatus();
 }
 
 // The same of requirements, "NAME[EXTRA]>=1", with a condition behind a semicolon.
 absl::Status CompareRequirements(const toml::array* requirements, LockedNames& locked) {
+  static constexpr absl::string_view kMarks[] = {"===", "=="};
   for (size_t i = 0; requirements != nullptr && i < requirements->size(); ++i) {
     const std::string requirement = (*requirements)[i].value_or(std::string());
     const absl::string_view name = absl::StripAsciiWhitespace(absl::string_view(requirement));
-    const size_t end = name.find_first_of(kNameEnds);
+    const size_t end = std::min(name.find_first_of(kNameEnds), name.size());
     // A table is another group, which is compared itself.
     if (name.empty() || absl::StrContains(name, ";")) continue;
-    SHOAL_RETURN_IF_ERROR(locked.SkipIfMissing(name.substr(0, end)));
+    absl::string_view asked = absl::StripLeadingAsciiWhitespace(name.substr(end));
+    if (absl::StartsWith(asked, "[")) {
+      asked.remove_prefix(std::min(asked.size(), asked.find(']') + 1));
+      asked = absl::StripLeadingAsciiWhitespace(asked);
+    }
+    if (absl::ConsumePrefix(&asked, "(")) absl::ConsumeSuffix(&asked, ")");
+    SHOAL_RETURN_IF_ERROR(
+        locked.SkipIfMissing(name.substr(0, end), ExactVersion(Order::kPep440, kMarks, asked)));
   }
   return absl::OkStatus();
 }
@@ -408,7 +492,10 @@ absl::Status ComparePoetry(const fs::path& lock, absl::string_view content, Coll
   const toml::array* const packages = file["package"].as_array();
   for (size_t i = 0; packages != nullptr && i < packages->size(); ++i) {
     const toml::table* const package = (*packages)[i].as_table();
-    if (package != nullptr) locked.Add((*package)["name"].value_or(std::string()));
+    if (package == nullptr) continue;
+    const std::string name = (*package)["name"].value_or(std::string());
+    locked.Add(name);
+    locked.AddVersion(name, (*package)["version"].value_or(std::string()));
   }
   const auto poetry = manifest["tool"]["poetry"];
   SHOAL_RETURN_IF_ERROR(ComparePoetryNeeds(poetry["dependencies"].as_table(), locked));

@@ -442,8 +442,26 @@ TEST(NeverCleanTest, Directories) {
       case 7:
         return absl::StrCat(R"(<bom xmlns="http://cyclonedx.org/schema/bom/1.4"><name>)", name,
                             "</name></bom>");
-      default:
+      case 8:
         return absl::StrCat(name, " v1.0.0 h1:x=\n", name, " v1.0.0/go.mod h1:x=\n");
+      // What tools print, of which some stands among other lines.
+      case 9:
+        return absl::StrCat("Package Version\n------- -------\n", name, " 1\n[notice] x\n");
+      case 10:
+        return absl::StrCat("warning: x\napp@1.0.0 /w\n├─┬ ", name, "@1.2.3\n│ └── x@1.0.0\n");
+      case 11:
+        return absl::StrCat(R"({"name":"app","dependencies":{")", name,
+                            R"(":{"version":"1.2.3"}}})");
+      case 12:
+        return absl::StrCat("app v0.1.0 (/w)\n└── ", name, " v0.1.19\n[dev-dependencies]\n");
+      case 13:
+        return absl::StrCat("go: downloading x\n", name, ".org/m v1.2.3\n");
+      case 14:
+        return absl::StrCat(R"([{"version": "1.2", "name": ")", name, R"("}])");
+      case 15:
+        return absl::StrCat("name,version,licence\n", name, ",1.2.3,MIT\n");
+      default:
+        return absl::StrCat("# installed\n", name, "\t1.2.3-1\n");
     }
   };
   static constexpr absl::string_view kEnds[] = {
@@ -457,7 +475,7 @@ TEST(NeverCleanTest, Directories) {
     const std::string file =
         absl::StrCat(kFolders[random.Below(std::size(kFolders))], random.Below(4) == 0 ? "." : "",
                      Word(random), kEnds[random.Below(std::size(kEnds))]);
-    const std::string content = content_of(random.Below(9), name);
+    const std::string content = content_of(random.Below(17), name);
     fs::create_directories((project / file).parent_path());
     std::ofstream(project / "requirements.txt") << "other==1\n";
     static constexpr absl::string_view kBefore[] = {"", "\n", "\n\n ", "\xef\xbb\xbf"};

@@ -97,17 +97,16 @@ int Place(Event::Kind kind) {
   return kind == Event::Kind::kFixed ? 0 : kind == Event::Kind::kIntroduced ? 1 : 2;
 }
 
-// The schema's evaluation: versions become affected at `introduced` and are no more at `fixed` or
-// after `last_affected`, in the order of the versions, but never at or after the last `limit`. The
-// schema leaves open what several events of one version mean, and no order in the file may decide
-// it: what is fixed and introduced there is affected from there on, and what is fixed and last
-// affected there is affected. Unclear if something is no version, or if nothing but such a pair
-// begins a range without an end.
-absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, view.Items());
+// What a range says.
+struct Events {
   std::vector<Event> events;
-  std::optional<std::pair<Version, std::string>> limit;
-  bool introduced = false, unlimited = false, limited = false, unclear = false;
+  std::optional<std::pair<Version, std::string>> limit;  // the last one, but "*"
+  bool is_unlimited = false, is_unclear = false;
+};
+absl::StatusOr<Events> ReadEvents(const JsonView& view, Order order) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> items, view.Items());
+  Events read;
+  bool introduced = false;
   for (const JsonView& item : items) {
     SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView::Member> members, item.Members());
     if (members.size() != 1) return item.Wrong("an event has one member");
@@ -115,13 +114,12 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
     SHOAL_ASSIGN_OR_RETURN(std::string text, VersionText(value));
     std::optional<Version> version = Version::ParseBound(order, text);
     if (name == "limit") {
-      limited = true;
       if (text == "*") {
-        unlimited = true;
+        read.is_unlimited = true;
       } else if (!version.has_value()) {
-        unclear = true;
-      } else if (!limit.has_value() || Compare(limit->first, *version) < 0) {
-        limit.emplace(*std::move(version), std::move(text));
+        read.is_unclear = true;
+      } else if (!read.limit.has_value() || Compare(read.limit->first, *version) < 0) {
+        read.limit.emplace(*std::move(version), std::move(text));
       }
       continue;
     }
@@ -136,25 +134,28 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
       return item.Wrong("an event is introduced, fixed, last_affected or limit");
     }
     if (event.kind != Event::Kind::kIntroduced || event.text != "0") {
-      if (!version.has_value()) unclear = true;
+      read.is_unclear |= !version.has_value();
       event.version = std::move(version);
     }
-    events.push_back(std::move(event));
+    read.events.push_back(std::move(event));
   }
   if (!introduced) return view.Wrong("nothing is introduced");
+  return read;
+}
+
+// By their versions. "0" comes before every one.
+int CompareEvents(const Event& a, const Event& b) {
+  if (a.version.has_value() && b.version.has_value()) return Compare(*a.version, *b.version);
+  return static_cast<int>(a.version.has_value()) - static_cast<int>(b.version.has_value());
+}
+
+// The intervals between events, of whose versions all can be compared. Unclear if nothing but a
+// pair of events of one version begins a range without an end.
+Affected BetweenEvents(std::vector<Event> events) {
   Affected affected;
-  if (unclear) {
-    affected.unclear = true;
-    return affected;
-  }
-  // "0" comes before every version.
-  const auto compare = [](const Event& a, const Event& b) {
-    if (a.version.has_value() && b.version.has_value()) return Compare(*a.version, *b.version);
-    return static_cast<int>(a.version.has_value()) - static_cast<int>(b.version.has_value());
-  };
   // Of the events of one version those that are fixed come first, then those that are introduced.
-  std::stable_sort(events.begin(), events.end(), [&](const Event& a, const Event& b) {
-    const int versions = compare(a, b);
+  std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+    const int versions = CompareEvents(a, b);
     return versions != 0 ? versions < 0 : Place(a.kind) < Place(b.kind);
   });
   std::optional<Interval> open;
@@ -166,11 +167,11 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
       if (open.has_value()) continue;
       open.emplace();
       if (event.version.has_value()) open->from = event.text;
-      opened_by_pair = fixed_nothing != nullptr && compare(*fixed_nothing, event) == 0;
+      opened_by_pair = fixed_nothing != nullptr && CompareEvents(*fixed_nothing, event) == 0;
     } else if (open.has_value()) {
       open->to = event.text;
       open->to_is_affected = event.kind == Event::Kind::kLastAffected;
-      for (size_t j = i + 1; j < events.size() && compare(events[j], event) == 0; ++j) {
+      for (size_t j = i + 1; j < events.size() && CompareEvents(events[j], event) == 0; ++j) {
         open->to_is_affected |= events[j].kind == Event::Kind::kLastAffected;
       }
       affected.intervals.push_back(*std::exchange(open, std::nullopt));
@@ -183,12 +184,25 @@ absl::StatusOr<Affected> ReadEvents(const JsonView& view, Order order) {
   } else if (open.has_value()) {
     affected.intervals.push_back(*std::move(open));
   }
-  if (!limited || unlimited) return affected;
+  return affected;
+}
+
+// The schema's evaluation: versions become affected at `introduced` and are no more at `fixed` or
+// after `last_affected`, in the order of the versions, but never at or after the last `limit`. The
+// schema leaves open what several events of one version mean, and no order in the file may decide
+// it: what is fixed and introduced there is affected from there on, and what is fixed and last
+// affected there is affected. Unclear if something is no version.
+absl::StatusOr<Affected> ReadRange(const JsonView& view, Order order) {
+  SHOAL_ASSIGN_OR_RETURN(Events read, ReadEvents(view, order));
+  if (read.is_unclear) return Affected{.intervals = {}, .versions = {}, .unclear = true};
+  Affected affected = BetweenEvents(std::move(read.events));
+  if (!read.limit.has_value() || read.is_unlimited) return affected;
+  const auto& [limit, text] = *read.limit;
   for (Interval& interval : affected.intervals) {
     const std::optional<Version> to =
         interval.to.has_value() ? Version::ParseBound(order, *interval.to) : std::nullopt;
-    if (!to.has_value() || Compare(*to, limit->first) >= 0) {
-      interval.to = limit->second;
+    if (!to.has_value() || Compare(*to, limit) >= 0) {
+      interval.to = text;
       interval.to_is_affected = false;
     }
   }
@@ -224,7 +238,7 @@ absl::StatusOr<Affected> ReadAffected(const JsonView& view, Order order) {
     if (type != "SEMVER" && type != "ECOSYSTEM") {
       return type_view.Wrong("is SEMVER, ECOSYSTEM or GIT");
     }
-    SHOAL_ASSIGN_OR_RETURN(Affected part, ReadEvents(events, order));
+    SHOAL_ASSIGN_OR_RETURN(Affected part, ReadRange(events, order));
     if (type == "SEMVER" && order != Order::kSemver) {
       part = Affected{.intervals = {}, .versions = {}, .unclear = true};
     }
@@ -355,6 +369,48 @@ bool IsUnpacked(const std::string& packed, const std::vector<std::string>& paths
           std::ranges::binary_search(paths, stem.string()));
 }
 
+// What a directory and those below have that could hold records.
+struct RecordFiles {
+  std::vector<std::string> paths, yaml, toml, packed, others;  // the first are in JSON, and sorted
+};
+absl::StatusOr<RecordFiles> ListRecordFiles(const std::string& directory) {
+  RecordFiles files;
+  std::error_code error;
+  const fs::path root = fs::weakly_canonical(directory, error);
+  if (error) return ErrnoStatus(error.value(), directory);
+  for (auto entry = fs::recursive_directory_iterator(directory, error);
+       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    const std::string path = entry->path().string();
+    const auto ends_with = [&](std::initializer_list<absl::string_view> ends) {
+      return std::ranges::any_of(
+          ends, [&](absl::string_view end) { return absl::EndsWithIgnoreCase(path, end); });
+    };
+    if (entry->is_symlink(ignored) && entry->is_directory(ignored)) {
+      const fs::path to = fs::weakly_canonical(entry->path(), ignored);
+      if (!IsWithin(to, root)) files.others.push_back(path);
+    } else if (entry->is_directory(ignored)) {
+      // A copy of a database by git has its packed records a second time.
+      if (entry->path().filename() == ".git") entry.disable_recursion_pending();
+    } else if (ends_with({".json"})) {
+      (entry->is_regular_file(ignored) ? files.paths : files.others).push_back(path);
+    } else if (ends_with({".yaml", ".yml"})) {
+      files.yaml.push_back(path);
+    } else if (ends_with({".md", ".toml"})) {
+      files.toml.push_back(path);
+    } else if (ends_with({".jsonl", ".ndjson", ".osv"})) {
+      files.others.push_back(path);
+    } else if (!WithoutPacking(path).empty()) {
+      files.packed.push_back(path);
+    } else if (!entry->is_regular_file(ignored) || MayHoldRecords(path)) {
+      files.others.push_back(path);
+    }
+  }
+  if (error) return ErrnoStatus(error.value(), directory);
+  std::ranges::sort(files.paths);
+  return files;
+}
+
 }  // namespace
 
 size_t OsvRecords::BytesOf(absl::string_view key, const Entry& entry) {
@@ -380,11 +436,21 @@ absl::StatusOr<OsvRecords::Record> OsvRecords::Read(absl::string_view json,
   }
   SHOAL_ASSIGN_OR_RETURN(const JsonText text, JsonText::Parse(json, source));
   const JsonView whole = text.root();
+  Record record;
+  SHOAL_ASSIGN_OR_RETURN(const Entry entry, ReadHead(whole, record));
+  SHOAL_RETURN_IF_ERROR(ReadPackages(whole, entry, record));
+  for (const auto* entries : {&record.entries, &record.of_families}) {
+    for (const auto& [key, of_key] : *entries) record.bytes += BytesOf(key, of_key);
+  }
+  record.bytes += sizeof record + record.modified.size() + record.id.size();
+  return record;
+}
+
+absl::StatusOr<OsvRecords::Entry> OsvRecords::ReadHead(const JsonView& whole, Record& record) {
   const auto word = [&](absl::string_view name) -> absl::StatusOr<std::string> {
     SHOAL_ASSIGN_OR_RETURN(const JsonView view, whole.Get(name));
     return Word(view);
   };
-  Record record;
   SHOAL_ASSIGN_OR_RETURN(record.id, word("id"));
   if (record.id.empty()) return whole.Wrong("is no OSV record: it has no id");
   SHOAL_ASSIGN_OR_RETURN(record.modified, word("modified"));
@@ -404,7 +470,10 @@ absl::StatusOr<OsvRecords::Record> OsvRecords::Read(absl::string_view json,
   SHOAL_ASSIGN_OR_RETURN(const JsonView upstream_view, whole.Get("upstream"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> upstream, Words(upstream_view));
   if (upstream.size() == 1) entry.upstream = upstream[0];
+  return entry;
+}
 
+absl::Status OsvRecords::ReadPackages(const JsonView& whole, const Entry& entry, Record& record) {
   SHOAL_ASSIGN_OR_RETURN(const JsonView affected_view, whole.Get("affected"));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<JsonView> affected, affected_view.Items());
   if (!affected_view.exists()) {
@@ -453,11 +522,7 @@ absl::StatusOr<OsvRecords::Record> OsvRecords::Read(absl::string_view json,
     of_key.affected = Union(*OrderOf(EcosystemOf(key)), parts);
     record.entries.emplace_back(key, std::move(of_key));
   }
-  for (const auto* entries : {&record.entries, &record.of_families}) {
-    for (const auto& [key, of_key] : *entries) record.bytes += BytesOf(key, of_key);
-  }
-  record.bytes += sizeof record + record.modified.size() + record.id.size();
-  return record;
+  return absl::OkStatus();
 }
 
 // Of two copies of one record, that of the later time counts. Where the times are the same, or one
@@ -564,41 +629,8 @@ absl::Status OsvRecords::Add(absl::string_view json, const std::string& source, 
 }
 
 absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
-  // What else than files in JSON could hold records.
-  std::vector<std::string> paths, yaml, toml, packed, others;
-  std::error_code error;
-  const fs::path root = fs::weakly_canonical(directory, error);
-  if (error) return ErrnoStatus(error.value(), directory);
-  for (auto entry = fs::recursive_directory_iterator(directory, error);
-       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;
-    const std::string path = entry->path().string();
-    const auto ends_with = [&](std::initializer_list<absl::string_view> ends) {
-      return std::ranges::any_of(
-          ends, [&](absl::string_view end) { return absl::EndsWithIgnoreCase(path, end); });
-    };
-    if (entry->is_symlink(ignored) && entry->is_directory(ignored)) {
-      const fs::path to = fs::weakly_canonical(entry->path(), ignored);
-      if (!IsWithin(to, root)) others.push_back(path);
-    } else if (entry->is_directory(ignored)) {
-      // A copy of a database by git has its packed records a second time.
-      if (entry->path().filename() == ".git") entry.disable_recursion_pending();
-    } else if (ends_with({".json"})) {
-      (entry->is_regular_file(ignored) ? paths : others).push_back(path);
-    } else if (ends_with({".yaml", ".yml"})) {
-      yaml.push_back(path);
-    } else if (ends_with({".md", ".toml"})) {
-      toml.push_back(path);
-    } else if (ends_with({".jsonl", ".ndjson", ".osv"})) {
-      others.push_back(path);
-    } else if (ends_with({".zip", ".gz", ".tgz", ".xz", ".txz", ".zst", ".bz2", ".tbz2", ".tar",
-                          ".7z", ".lz4", ".br"})) {
-      packed.push_back(path);
-    } else if (!entry->is_regular_file(ignored) || MayHoldRecords(path)) {
-      others.push_back(path);
-    }
-  }
-  if (error) return ErrnoStatus(error.value(), directory);
+  SHOAL_ASSIGN_OR_RETURN(const RecordFiles files, ListRecordFiles(directory));
+  const auto& [paths, yaml, toml, packed, others] = files;
   if (paths.empty()) {
     return absl::NotFoundError(absl::StrCat(
         directory, ": no OSV records here (*.json)",
@@ -606,7 +638,6 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
             ? ""
             : "; those in YAML, TOML, Markdown, packed files or under other names are not read"));
   }
-  std::sort(paths.begin(), paths.end());
   for (const std::string& path : paths) {
     const absl::StatusOr<std::string> json = ReadFile(path, kMaxRecordBytes);
     if (absl::IsResourceExhausted(json.status())) {
@@ -619,9 +650,9 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory, Odd odd) {
   const auto unread = [&](const std::string& path, absl::string_view why) {
     return LeaveUnread(absl::InvalidArgumentError(absl::StrCat(path, ": ", why)), odd);
   };
-  const auto look_into = [&](const std::vector<std::string>& files, auto id_in,
+  const auto look_into = [&](const std::vector<std::string>& some, auto id_in,
                              absl::string_view why) -> absl::Status {
-    for (const std::string& path : files) {
+    for (const std::string& path : some) {
       std::error_code ignored;
       if (fs::is_regular_file(path, ignored)) {
         const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);

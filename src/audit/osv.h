@@ -25,6 +25,8 @@
 
 namespace shoal::audit {
 
+class JsonView;
+
 // Of several copies of one record, by its id, the one that was modified last counts, also where it
 // is withdrawn and the others are not.
 //
@@ -94,6 +96,10 @@ class OsvRecords {
 
   static size_t BytesOf(absl::string_view key, const Entry& entry);
   static absl::StatusOr<Record> Read(absl::string_view json, const std::string& source);
+  // What a record says of itself, whatever the package.
+  static absl::StatusOr<Entry> ReadHead(const JsonView& whole, Record& record);
+  // What it says of packages.
+  static absl::Status ReadPackages(const JsonView& whole, const Entry& entry, Record& record);
   absl::Status Keep(Record record, const std::string& source);
   // Counts a record that could not be read because of `why`, and makes unclear what it is about.
   absl::Status LeaveOut(absl::string_view json, const std::string& source, const absl::Status& why);

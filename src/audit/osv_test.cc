@@ -632,7 +632,7 @@ TEST(OsvTest, ADirectoryIsReadToTheBottom) {
   write("X-3", "X-3");
   std::ofstream(directory / "five.json5") << "{id: 'X-5', affected: []}\n";
   std::ofstream(directory / "records.rar") << "Rar!\x1a\x07\x01";
-  std::ofstream(directory / "one.json.lz") << "LZIP\x01";
+  std::ofstream(directory / "seven.json.lz") << "LZIP\x01";
   std::ofstream(directory / "four.yaml") << R"({"id":"X-4","affected":[]})";
   std::ofstream(directory / "two.yaml") << "id: X-1\n---\nid: X-4\n";
   std::ofstream(directory / "six.toml") << "id = 'X-6'\n[[affected]]\n";

@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 
 namespace shoal::audit {
 namespace {
@@ -60,6 +61,36 @@ bool IsCodeOrMedia(absl::string_view name) {
   if (dot == absl::string_view::npos) return false;
   const std::string end = absl::AsciiStrToLower(name.substr(dot));
   return std::ranges::find(kEnds, end) != std::end(kEnds);
+}
+
+absl::string_view WithoutPacking(absl::string_view name) {
+  static constexpr absl::string_view kEnds[] = {".gz",  ".tgz",  ".xz",  ".txz", ".zst", ".tzst",
+                                                ".bz2", ".tbz2", ".tbz", ".br",  ".lz",  ".lz4",
+                                                ".z",   ".lzma", ".zip", ".7z",  ".rar", ".tar"};
+  const auto* const end = std::ranges::find_if(
+      kEnds, [&](absl::string_view each) { return absl::EndsWithIgnoreCase(name, each); });
+  return end == std::end(kEnds) ? "" : name.substr(0, name.size() - end->size());
+}
+
+bool IsPacked(absl::string_view text) {
+  // Of gzip, xz, zip (also one without files), zstd, bzip2, 7z, rar and lz4.
+  static constexpr absl::string_view kBegins[] = {"\x1f\x8b",
+                                                  "\xfd"
+                                                  "7zXZ",
+                                                  "PK\x03\x04",
+                                                  "PK\x05\x06",
+                                                  "\x28\xb5\x2f\xfd",
+                                                  "1AY&SY",
+                                                  "7z\xbc\xaf\x27\x1c",
+                                                  "Rar!\x1a\x07",
+                                                  "\x04\x22\x4d\x18"};
+  constexpr size_t kTarHeaderBytes = 512;
+  const absl::string_view head = text.substr(0, kTarHeaderBytes);
+  // Behind these is how hard bzip2 tried.
+  if (absl::ConsumePrefix(&text, "BZh")) text = text.substr(std::min<size_t>(text.size(), 1));
+  return std::ranges::any_of(
+             kBegins, [&](absl::string_view begin) { return absl::StartsWith(text, begin); }) ||
+         absl::StrContains(head, "ustar00") || absl::StrContains(head, "ustar  ");
 }
 
 std::optional<std::string> Peek(const std::string& path) {

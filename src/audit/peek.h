@@ -13,6 +13,13 @@ namespace shoal::audit {
 // name. Such files quote records and package lists, and are none.
 bool IsCodeOrMedia(absl::string_view name);
 
+// The name of a packed file without the end by which it is one: "a.json" for "a.json.gz". Empty for
+// another file.
+absl::string_view WithoutPacking(absl::string_view name);
+
+// Whether a text, as Peek has it, is what a program for packing wrote.
+bool IsPacked(absl::string_view text);
+
 // A regular file of another kind: all of it up to 1 MiB, or 64 MiB for an object or a list in JSON,
 // whose marks may stand anywhere; of any other what it begins and ends with. Bytes of zero and what
 // says the encoding are left out, so that UTF-16 reads as ASCII. Empty for what is no regular file.

@@ -25,6 +25,8 @@ constexpr size_t kMaxSubpathBytes = 1024;
 
 // "debian-12.5" -> "Debian:12". Empty for what is no release of Debian or Ubuntu.
 std::string DistributionOfQualifier(absl::string_view distro) {
+  // A line's end would begin another line of an os-release.
+  if (!IsOfAlnumAnd("-.", distro)) return "";
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(distro, absl::MaxSplits('-', 1));
   absl::string_view release = parts.second;
@@ -440,23 +442,27 @@ bool IsSame(const BillPackage& other, absl::string_view text) {
   return !EcosystemOfType(url->type).empty() && !Contradicts(other, text);
 }
 
-// The version in a CPE, of 2.2 or 2.3. Empty for any.
-std::string VersionOfCpe(absl::string_view cpe) {
+// The product and the version in a CPE, of 2.2 or 2.3. Empty for any.
+struct Cpe {
+  std::string product, version;
+};
+Cpe ParseCpe(absl::string_view text) {
   std::vector<std::string> parts(1);
-  for (size_t i = 0; i < cpe.size(); ++i) {
-    if (cpe[i] == ':') {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ':') {
       parts.emplace_back();
     } else {
-      if (cpe[i] == '\\' && i + 1 < cpe.size()) ++i;
-      parts.back().push_back(cpe[i]);
+      if (text[i] == '\\' && i + 1 < text.size()) ++i;
+      parts.back().push_back(text[i]);
     }
   }
   const bool is_old = parts.size() > 1 && absl::StartsWith(parts[1], "/");  // "cpe:/a:.."
-  const size_t at = is_old ? 4 : 5;
-  if (parts.size() <= at) return "";
-  const std::string version =
-      is_old ? PercentDecoded(parts[at]).value_or(parts[at]) : std::move(parts[at]);
-  return version == "*" || version == "-" ? "" : version;
+  const auto part = [&](size_t at) -> std::string {
+    at += is_old ? 0 : 1;
+    if (parts.size() <= at || parts[at] == "*" || parts[at] == "-") return "";
+    return is_old ? PercentDecoded(parts[at]).value_or(parts[at]) : parts[at];
+  };
+  return {.product = part(3), .version = part(4)};
 }
 
 // Whether a version can be that of a CPE, which may leave out what a distribution or a release
@@ -480,7 +486,7 @@ bool IsOfCpe(Order order, absl::string_view version, absl::string_view of_cpe) {
 
 // Whether no version of a package is that of one of its CPEs.
 bool HasOtherCpe(const BillPackage& package, absl::string_view cpe) {
-  const std::string of_cpe = VersionOfCpe(cpe);
+  const std::string of_cpe = ParseCpe(cpe).version;
   if (of_cpe.empty()) return false;
   bool is_any = false;
   const auto is_of = [&](Order order, absl::string_view version) {
@@ -605,6 +611,36 @@ absl::Status AddOther(const BillPackage& package, Collector& collector) {
                        absl::StrCat("it is the name beside ", package.urls[0]));
 }
 
+// Products of CPEs beside package URLs, whose names are often others than the packages': where a
+// registry has a package of a product's name, it may be that one.
+absl::Status AddProducts(const BillPackage& package, Collector& collector) {
+  std::set<std::string> keys;
+  absl::string_view ecosystem;
+  std::optional<PackageUrl> url;
+  for (const std::string& text : package.urls) {
+    url = ParsePackageUrl(text);
+    if (!url.has_value() || (url->type != "npm" && url->type != "pypi" && url->type != "cargo")) {
+      return absl::OkStatus();
+    }
+    ecosystem = EcosystemOfType(url->type);
+    keys.insert(KeyOrName(ecosystem, FullName(*url)));
+    keys.insert(KeyOrName(ecosystem, url->name));
+  }
+  if (package.urls.empty()) return absl::OkStatus();
+  const absl::string_view version = SaysNothing(package.version) ? url->version : package.version;
+  for (const std::string& text : package.cpes) {
+    const Cpe cpe = ParseCpe(text);
+    if (!HasCpeOfPackage({text}) || !PackageKey(ecosystem, cpe.product).ok() ||
+        !keys.insert(KeyOrName(ecosystem, cpe.product)).second) {
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(collector.Add(
+        ecosystem, cpe.product, cpe.version.empty() ? version : cpe.version, Certainty::kPossible,
+        absl::StrCat("it is the product in a CPE of ", package.urls[0])));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool IsLookedUp(absl::string_view url) {
@@ -628,6 +664,28 @@ bool IsSystemName(absl::string_view name) {
   return std::ranges::find(systems, lower.substr(0, lower.find(' '))) != systems.end();
 }
 
+bool IsPlaceOfTrivy(absl::string_view name, absl::string_view type) {
+  static constexpr std::pair<absl::string_view, absl::string_view> kGroups[] = {
+      {"Python", "python-pkg"},
+      {"Node.js", "node-pkg"},
+      {"Java", "jar"},
+      {"Ruby", "gemspec"},
+      {"Conda", "conda-pkg"}};
+  for (const auto& [group, of_type] : kGroups) {
+    if (name == group) return type.empty() || type == of_type;
+  }
+  if (type == "gobinary" || type == "rustbinary") return true;
+  static constexpr absl::string_view kFiles[] = {
+      ".json", ".lock",  ".lockb",  ".lockfile", ".yaml", ".yml", ".txt", ".xml", ".toml",
+      ".mod",  ".props", ".config", ".resolved", ".exs",  ".jar", ".war", ".ear", ".par"};
+  const auto ends_with = [&](absl::string_view end) { return absl::EndsWithIgnoreCase(name, end); };
+  if (std::ranges::any_of(kFiles, ends_with)) return true;
+  // A program: its path, which begins neither with a scope nor with a host.
+  const size_t slash = name.find('/');
+  return type.empty() && slash != absl::string_view::npos && !absl::StartsWith(name, "@") &&
+         !absl::StrContains(name.substr(0, slash), ".");
+}
+
 bool HasCpeOfPackage(const std::vector<std::string>& cpes) {
   return std::ranges::any_of(cpes, [](absl::string_view cpe) {
     return !absl::StartsWith(cpe, "cpe:/o:") && !absl::StartsWith(cpe, "cpe:2.3:o:");
@@ -649,6 +707,7 @@ absl::Status AddPackages(const std::vector<BillPackage>& packages, Collector& co
       }
     }
     SHOAL_RETURN_IF_ERROR(AddOther(package, collector));
+    SHOAL_RETURN_IF_ERROR(AddProducts(package, collector));
     SHOAL_RETURN_IF_ERROR(SkipWhatContradicts(package, is_own, collector));
   }
   return absl::OkStatus();
@@ -677,10 +736,13 @@ BillHints Tools::hints() const {
 }
 
 bool IsPackageArchive(absl::string_view name) {
+  static constexpr absl::string_view kEnds[] = {
+      ".tgz",   ".whl", ".jar", ".war",   ".ear", ".aar", ".nupkg", ".gem",
+      ".crate", ".pex", ".pyz", ".conda", ".deb", ".rpm", ".apk",   ".egg"};
   static constexpr absl::string_view kOthers[] = {".zip",    ".tar",  ".tar.gz", ".tar.bz2",
                                                   ".tar.xz", ".tbz2", ".txz",    ".tar.zst"};
   const auto ends_with = [&](absl::string_view end) { return absl::EndsWithIgnoreCase(name, end); };
-  if (std::ranges::any_of(kPackageEnds, ends_with) || ends_with(".egg")) return true;
+  if (std::ranges::any_of(kEnds, ends_with)) return true;
   absl::string_view file = BaseName(name);
   const auto* const end = std::ranges::find_if(kOthers, ends_with);
   if (end == std::end(kOthers)) return false;

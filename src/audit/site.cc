@@ -25,6 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNamed = 3;
+// How deep packages have parts in directories of others, and how many entries these may have.
+constexpr int kMaxShared = 8;
+constexpr size_t kMaxSharedEntries = 1 << 16;
 
 // The lines of a file. Nothing if it is no regular one or cannot be read.
 std::optional<std::vector<std::string>> LinesOf(const std::string& path) {
@@ -37,6 +40,18 @@ std::optional<std::vector<std::string>> LinesOf(const std::string& path) {
 
 // What a module is imported by: "a" for a/, a.py and a.cpython-311-x86_64-linux-gnu.so.
 std::string StemOf(absl::string_view name) { return std::string(name.substr(0, name.find('.'))); }
+
+// The same of a path, by its last part.
+std::string StemOfPath(absl::string_view path) {
+  const absl::string_view name = BaseName(path);
+  return absl::StrCat(path.substr(0, path.size() - name.size()), StemOf(name));
+}
+
+// Whether Python imports a file of this name.
+bool IsModule(absl::string_view name) {
+  return absl::EndsWith(name, ".py") || absl::EndsWith(name, ".so") ||
+         absl::EndsWith(name, ".pyd") || absl::EndsWith(name, ".pyc");
+}
 
 // Whether a line of a .pth is one that tools write, and by which no package comes in.
 bool IsHarmless(absl::string_view line) {
@@ -75,33 +90,77 @@ void Site::Take(const std::string& name, bool is_directory) {
   if (std::ranges::find(kNoModules, name) != std::end(kNoModules)) return;
   // What was left over, eggs and links to projects are said or read by their names.
   if (absl::StartsWith(name, "~") || absl::EndsWith(name, ".egg")) return;
-  const bool is_module = absl::EndsWith(name, ".py") || absl::EndsWith(name, ".so") ||
-                         absl::EndsWith(name, ".pyd") || absl::EndsWith(name, ".pyc");
   std::error_code error;
   const bool has_something =
       is_directory && !fs::is_empty(absl::StrCat(directory_, "/", name), error);
-  if (is_module || has_something) modules_.push_back(name);
+  if (IsModule(name) || has_something) modules_.push_back(name);
 }
 
-// The files that say what a package has: RECORD of wheels, and in older notations the names of its
-// modules or its files as they lie beside the egg-info. Where none is there, its name.
+// The files that say what a package has: RECORD of wheels and installed-files.txt name its files,
+// and in older notations top_level.txt its modules. Where none is there, its name.
 void Site::TakeMetadata(const std::string& name, bool is_directory) {
   const std::string directory = absl::StrCat(directory_, "/", name, "/");
-  const auto own = [&](absl::string_view path) {
-    absl::ConsumePrefix(&path, "\"");
-    const std::string stem = StemOf(path.substr(0, path.find_first_of("/\\,")));
-    if (!stem.empty()) owned_.insert(stem);
+  const auto own = [&](absl::string_view module) {
+    if (!module.empty()) owned_.insert(StemOf(module));
   };
-  owned_.insert(absl::StrReplaceAll(
-      absl::AsciiStrToLower(name.substr(0, std::min(name.find('-'), name.find('.')))),
-      {{"-", "_"}}));
-  if (!is_directory) return;
-  for (const char* list : {"RECORD", "top_level.txt", "installed-files.txt"}) {
-    for (absl::string_view line : LinesOf(directory + list).value_or(std::vector<std::string>())) {
-      absl::ConsumePrefix(&line, "../");
-      own(line);
+  const auto list = [&](absl::string_view line) {
+    const char end_of_path = absl::ConsumePrefix(&line, "\"") ? '"' : ',';
+    const std::string text =
+        absl::StrReplaceAll(line.substr(0, line.find(end_of_path)), {{"\\", "/"}});
+    absl::string_view path = text;
+    absl::ConsumePrefix(&path, "../");
+    size_t end = path.find('/');
+    for (int depth = 0; depth < kMaxShared && end != absl::string_view::npos; ++depth) {
+      listed_.emplace(path.substr(0, end));
+      end = path.find('/', end + 1);
+    }
+    if (end == absl::string_view::npos) listed_.insert(StemOfPath(path));
+  };
+  bool has_list = false;
+  if (is_directory) {
+    for (const char* files : {"RECORD", "installed-files.txt"}) {
+      const auto lines = LinesOf(directory + files);
+      has_list |= lines.has_value();
+      for (const std::string& line : lines.value_or(std::vector<std::string>())) list(line);
+    }
+    if (!has_list) {
+      const auto modules = LinesOf(directory + "top_level.txt");
+      has_list = modules.has_value();
+      for (const std::string& module : modules.value_or(std::vector<std::string>())) own(module);
     }
   }
+  if (has_list) return;
+  own(absl::StrReplaceAll(
+      absl::AsciiStrToLower(name.substr(0, std::min(name.find('-'), name.find('.')))),
+      {{"-", "_"}}));
+}
+
+bool Site::IsOwned(const std::string& module) const {
+  return listed_.contains(module) || listed_.contains(StemOfPath(module));
+}
+
+void Site::AddForeign(const std::string& module, int depth, size_t& left,
+                      std::vector<std::string>& foreign) const {
+  const fs::path directory = fs::path(directory_) / module;
+  std::error_code error;
+  // A package's parts are its own.
+  if (!fs::is_directory(directory, error) || fs::exists(directory / "__init__.py", error)) return;
+  for (auto entry = fs::directory_iterator(directory, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::string part = absl::StrCat(module, "/", name);
+    std::error_code ignored;
+    const bool is_directory = entry->is_directory(ignored);
+    if (name == "__pycache__" || (!is_directory && !IsModule(name))) continue;
+    if (left == 0 || depth == kMaxShared || !IsOwned(part)) {
+      foreign.push_back(part);
+      if (left == 0) return;
+    } else if (is_directory) {
+      AddForeign(part, depth + 1, left, foreign);
+    }
+    left -= left > 0;
+  }
+  if (error) foreign.push_back(module);
 }
 
 std::vector<Unread> Site::NotRead() const {
@@ -111,8 +170,14 @@ std::vector<Unread> Site::NotRead() const {
                       "adds directories elsewhere, or runs code that may: give those, too"});
   }
   std::vector<std::string> others;
+  size_t left = kMaxSharedEntries;
   for (const std::string& name : modules_) {
-    if (!owned_.contains(StemOf(name))) others.push_back(name);
+    if (owned_.contains(StemOf(name))) continue;
+    if (!IsOwned(name)) {
+      others.push_back(name);
+    } else {
+      AddForeign(name, 1, left, others);
+    }
   }
   if (others.empty()) return unread;
   std::ranges::sort(others);

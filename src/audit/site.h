@@ -2,6 +2,7 @@
 #ifndef SHOAL_SRC_AUDIT_SITE_H_
 #define SHOAL_SRC_AUDIT_SITE_H_
 
+#include <cstddef>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,9 +27,17 @@ class Site {
 
  private:
   void TakeMetadata(const std::string& name, bool is_directory);
+  // Whether packages list a module, a file or a directory, or something in that.
+  bool IsOwned(const std::string& module) const;
+  // Adds what no package lists in a directory that is no package of Python itself, but one that
+  // several may have parts in. `left`: how many entries may still be looked at.
+  void AddForeign(const std::string& module, int depth, size_t& left,
+                  std::vector<std::string>& foreign) const;
 
   const std::string& directory_;
-  std::set<std::string> owned_;  // the first part of what packages list, up to its first dot
+  std::set<std::string> owned_;  // modules of the first level that are one package's
+  // What packages list, and all directories around that, up to the first dot of the last part.
+  std::set<std::string> listed_;
   std::vector<std::string> modules_, paths_;
 };
 

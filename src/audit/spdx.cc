@@ -215,9 +215,9 @@ absl::Status SpdxDocument::Add(Collector& collector) && {
     one.is_subject = described.contains(id);
     one.hints = tools_.hints();
     const bool is_system = purpose == "OPERATING-SYSTEM" || purpose == "OPERATING_SYSTEM";
-    // Trivy has a package for each file that packages were found in.
     const bool is_place = one.hints.tool == BillTool::kTrivy && purpose == "APPLICATION" &&
-                          one.version.empty() && owners.contains(id);
+                          one.version.empty() && owners.contains(id) &&
+                          IsPlaceOfTrivy(one.name, "");
     ReadSourceInfo(source_info, one.hints);
     const bool is_none = one.urls.empty() && !one.is_subject && !IsPackageArchive(one.name) &&
                          ((is_system && IsSystemName(one.name) && !HasCpeOfPackage(one.cpes)) ||
@@ -509,14 +509,16 @@ absl::Status SpdxTagReader::ReadEndOfText(absl::string_view rest) {
 
 // Whether the tag may stand where it stands.
 absl::Status SpdxTagReader::CheckPlace(absl::string_view tag) {
+  // Of two, either may be the right one.
+  static constexpr absl::string_view kOnce[] = {
+      "SPDXID",          "PackageVersion",    "PackageDownloadLocation",
+      "PackageFileName", "PackageSourceInfo", "PrimaryPackagePurpose"};
   if ((absl::StartsWith(tag, "Package") && !in_package_) ||
       (absl::StartsWith(tag, "File") && tag != "FilesAnalyzed" && !in_file_)) {
     // The line before it, with what it is of, may be lost.
     return Wrong("is of no package, or of no file");
   }
-  if (in_package_ &&
-      (tag == "SPDXID" || tag == "PackageVersion" || tag == "PackageDownloadLocation" ||
-       tag == "PackageFileName") &&
+  if (in_package_ && std::ranges::find(kOnce, tag) != std::end(kOnce) &&
       !once_.insert(std::string(tag)).second) {
     return Wrong("is there twice in one package");
   }

@@ -255,7 +255,7 @@ bool IsActionName(absl::string_view name) {
          });
 }
 
-// Whether the registry of an ecosystem can have a package of this name.
+// Whether the registry of an ecosystem can have a package of this name. None has an empty one.
 bool IsName(absl::string_view ecosystem, absl::string_view name) {
   const auto is_alphanumeric = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c));
@@ -377,7 +377,7 @@ std::string CanonicalEcosystem(absl::string_view ecosystem) {
 
 absl::StatusOr<std::string> PackageKey(absl::string_view ecosystem, absl::string_view name) {
   // What no registry has is absent from every table, which must not read as "no advisories".
-  if (name.empty() || name.size() > kMaxNameBytes || !IsName(ecosystem, name)) {
+  if (name.size() > kMaxNameBytes || !IsName(ecosystem, name)) {
     return absl::InvalidArgumentError(absl::StrCat("is no name of a package of ", ecosystem));
   }
   std::string key = absl::StrCat(ecosystem, "/");
