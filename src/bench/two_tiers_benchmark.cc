@@ -16,8 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "src/base/check.h"
 #include "src/base/instruction_set.h"
+#include "src/base/query_buckets.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
 #include "src/bench/options.h"

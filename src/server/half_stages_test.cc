@@ -380,6 +380,39 @@ TEST(TwoTiersTest, TheStagesGiveTheSameBytesEverywhere) {
   UseInstructionSet(before);
 }
 
+// Answers that go to a file are made some at a time, each time of all buckets, and are the same.
+TEST(TwoTiersTest, AnswersInAFileAreThoseInMemory) {
+  ThreadPool pool(2);
+  SpoolPlace memory("/tmp", 1 << 30), files("/tmp", 0);
+  constexpr uint32_t kSlots = 70;
+  const std::vector<uint32_t> slots = FirstSlots(kSlots), rows(kSlots, 3);
+  Bytes expected;
+  for (SpoolPlace* const spools : {&memory, &files}) {
+    Round round({.rows = 4, .buckets = 2, .slots = kSlots, .answer_bytes = 1'000'000}, pool,
+                *spools);
+    round.Offline();
+    const RoundContext &head = round.context(Half::kB, Role::kHead),
+                       &tail = round.context(Half::kB, Role::kTail);
+    OnlineMaterial& front = round.material(Half::kB, Role::kHead);
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const Forwarding forwarding,
+        ForwardParts(head, front, round.Batch(Half::kB, slots, round.Parts(slots, rows)),
+                     round.resources()));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch,
+                               wire::DecodeRecordBatch(forwarding.queries, front.next_positions,
+                                                       tail.half->forwarded_bytes()));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        Spool answers, AnswerHalf(tail, round.secrets(Half::kB, Role::kTail),
+                                  round.material(Half::kB, Role::kTail), batch, {round.table(), 4},
+                                  round.resources()));
+    EXPECT_EQ(answers.in_memory(), spools == &memory);
+    ASSERT_GT(answers.size(), uint64_t{64} << 20);  // several pieces
+    const Bytes all = ReadAllOf(std::move(answers));
+    if (expected.empty()) expected = all;
+    EXPECT_TRUE(all == expected);
+  }
+}
+
 // The vectors that were made from docs/protocol.md alone, through the stages.
 TEST(TwoTiersTest, HasTheKnownAnswers) {
   ThreadPool pool(1);
