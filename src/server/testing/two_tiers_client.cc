@@ -1,7 +1,6 @@
 #include "src/server/testing/two_tiers_client.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 
@@ -20,7 +19,7 @@ constexpr size_t kSeedBytes = 32;
 }  // namespace
 
 Bytes TwoTiersClient::Piece(Half half, const Seed& submission_key, const Seed& onion_key,
-                            Bytes& head, Bytes& tail) const {
+                            MutableBytes head, MutableBytes tail) const {
   const std::span recipients = std::span(round_.recipients()).subspan(half == Half::kA ? 0 : 2);
   const Digest& id = ids_.of(half);
   Bytes onion(onion::OnionBytes(1)), submission(onion.size() + onion::kSealBytes);
@@ -45,11 +44,13 @@ void TwoTiersClient::Submit() {
 
 void TwoTiersClient::Submit(const Seed& submission_a, const Seed& onion_a, const Seed& submission_b,
                             const Seed& onion_b) {
-  std::array<Bytes, sharing::kSeedsPerQuery> drawn;
-  for (Bytes& seed : drawn) seed.resize(kSeedBytes);
-  Append(pieces_a, Piece(Half::kA, submission_a, onion_a, drawn[0], drawn[1]));
-  Append(pieces_b, Piece(Half::kB, submission_b, onion_b, drawn[2], drawn[3]));
-  for (const Bytes& seed : drawn) Append(seeds, seed);
+  seeds.resize((slots + 1) * sharing::kSeedsPerQuery * kSeedBytes);
+  const auto seed = [&](size_t which) {
+    return MutableBytes(seeds).subspan((slots * sharing::kSeedsPerQuery + which) * kSeedBytes,
+                                       kSeedBytes);
+  };
+  Append(pieces_a, Piece(Half::kA, submission_a, onion_a, seed(0), seed(1)));
+  Append(pieces_b, Piece(Half::kB, submission_b, onion_b, seed(2), seed(3)));
   ++slots;
 }
 

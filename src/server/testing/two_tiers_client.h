@@ -48,8 +48,8 @@ class TwoTiersClient {
 
   // Every piece after its length, in the order of the slots.
   Bytes pieces_a, pieces_b;
-  Bytes seeds;  // of each slot those of sharing::QuerySeed
-  Bytes parts;  // of each query part A | part B
+  SecretVector<uint8_t> seeds;  // of each slot those of sharing::QuerySeed
+  Bytes parts;                  // of each query part A | part B
   uint64_t slots = 0;
   std::vector<uint32_t> rows;
 
@@ -57,8 +57,8 @@ class TwoTiersClient {
   Submissions List(const Bytes& pieces) const {
     return {.list = std::make_unique<BytesSource>(Bytes(pieces)), .onions = slots};
   }
-  Bytes Piece(sharing::Half half, const Seed& submission_key, const Seed& onion_key, Bytes& head,
-              Bytes& tail) const;
+  Bytes Piece(sharing::Half half, const Seed& submission_key, const Seed& onion_key,
+              MutableBytes head, MutableBytes tail) const;
   Bytes BatchOf(size_t begin, size_t record_bytes) const;
   size_t selection_bytes() const { return buckets_.selection_bytes(); }
 
