@@ -49,6 +49,9 @@ std::vector<Carried> AllMessages() {
   Carry<wire::OfflineRequest, wire::OfflineResponse>(FrameType::kOffline, all);
   Carry<wire::OnlineRequest, wire::OnlineResponse>(FrameType::kOnline, all);
   Carry<wire::RoundReportsRequest, wire::RoundReportsResponse>(FrameType::kRoundReports, all);
+  Carry<wire::HeadOfflineRequest, wire::HeadOfflineResponse>(FrameType::kHeadOffline, all);
+  Carry<wire::HeadQueriesRequest, wire::HeadQueriesResponse>(FrameType::kHeadQueries, all);
+  Carry<wire::HeadAnswersRequest, wire::HeadAnswersResponse>(FrameType::kHeadAnswers, all);
   Carry<wire::LiveRoundsRequest, wire::LiveRoundsResponse>(FrameType::kLiveRounds, all);
   Carry<wire::PartyStatesRequest, wire::PartyStatesResponse>(FrameType::kPartyStates, all);
   Carry<wire::ProposeRefreshRequest, wire::ProposeRefreshResponse>(FrameType::kProposeRefresh, all);

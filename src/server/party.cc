@@ -258,20 +258,16 @@ absl::StatusOr<RoundContext> Party::MakeWholeContext(const wire::RoundHeader& he
   return context;
 }
 
-absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& draft) {
+absl::Status Party::CheckDraft(const wire::RoundHeader& draft, const TableEpoch& table) const {
   const uint64_t now_s = clock_->NowSeconds();
-  const std::shared_ptr<const TableEpoch> table = this->table();
-  if (options_.machines.ready != nullptr) {
-    SHOAL_RETURN_IF_ERROR(options_.machines.ready(table->epoch));
-  }
   if (draft.roster_digest() == AsText(roster().digest()) &&
       draft.manifest_digest().size() == sizeof(Digest) &&
-      draft.manifest_digest() != AsText(table->facts.manifest_digest)) {
+      draft.manifest_digest() != AsText(table.facts.manifest_digest)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "has another epoch of the table than the proposal names: epoch ", table->epoch));
+        "has another epoch of the table than the proposal names: epoch ", table.epoch));
   }
   SHOAL_RETURN_IF_ERROR(round::CheckHeader(draft, round::OnionKeysBefore(draft, number().value()),
-                                           roster(), table->facts, now_s));
+                                           roster(), table.facts, now_s));
   const RoundCounter counter(draft.counter());
   if (counter <= journal_->highest_round()) {
     return absl::FailedPreconditionError(
@@ -285,6 +281,16 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
                                                    now_s - draft.announced_s(),
                                                    " seconds ago; is a clock wrong?"));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& draft) {
+  const std::shared_ptr<const TableEpoch> table = this->table();
+  if (options_.machines.ready != nullptr) {
+    SHOAL_RETURN_IF_ERROR(options_.machines.ready(table->epoch));
+  }
+  SHOAL_RETURN_IF_ERROR(CheckDraft(draft, *table));
+  const RoundCounter counter(draft.counter());
   EndExpired();
   if (draft.max_refreshes() > 0) {
     if (options_.terms == nullptr) {
@@ -294,9 +300,9 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
     SHOAL_RETURN_IF_ERROR(options_.terms->CheckRoom());
   }
   const std::vector<ChainPlace> places = PlacesIn(draft);
-  for (const ChainPlace& place : places) {
-    SHOAL_RETURN_IF_ERROR(CheckEmptyRound(MakeContext(draft, Digest(), place), resources_));
-  }
+  std::vector<RoundContext> contexts;
+  for (const ChainPlace& place : places) contexts.push_back(MakeContext(draft, Digest(), place));
+  SHOAL_RETURN_IF_ERROR(CheckEmptyRound(contexts, resources_));
   // Nobody else adds a draft or a round meanwhile, so that what is checked here still holds below.
   const MutexLock drafting(draft_mutex_);
   {
@@ -346,6 +352,22 @@ std::optional<Seed> SignPart(OpenRound& open, const wire::RoundHeader& header, c
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(open.work) {
   const MutexLock gate(open.gate);
   return open.BecomeSigned(header, id, std::move(context), machines);
+}
+
+// All parts, of which the caller holds the first one. Returns the root, where other machines need
+// it.
+std::optional<Seed> SignParts(OpenRound& first, std::span<const std::shared_ptr<OpenRound>> parts,
+                              const wire::RoundHeader& header, const Digest& id,
+                              std::vector<RoundContext> contexts,
+                              const std::shared_ptr<machines::Machines>& machines)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(first.work) {
+  std::optional<Seed> root = SignPart(first, header, id, std::move(contexts.front()), machines);
+  for (size_t i = 1; i < parts.size(); ++i) {
+    OpenRound& part = *parts[i];
+    const OpenRound::Working working(part);
+    SignPart(part, header, id, std::move(contexts[i]), machines);
+  }
+  return root;
 }
 
 }  // namespace
@@ -406,12 +428,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     }
     if (signed_now.ok()) {
       std::optional<Seed> root =
-          SignPart(first, header, id, std::move(contexts.front()), *machines);
-      for (size_t i = 1; i < parts.size(); ++i) {
-        OpenRound& part = *parts[i];
-        const OpenRound::Working other(part);
-        SignPart(part, header, id, std::move(contexts[i]), *machines);
-      }
+          SignParts(first, parts, header, id, std::move(contexts), *machines);
       // Before anybody can end the round, so that the others hear of both in this order.
       if (root.has_value()) options_.machines.opened({opened_, out, *std::move(root)});
       drafts_.erase(counter);

@@ -403,6 +403,8 @@ class Party {
   // Ends every round and draft for which `why` returns a reason.
   void EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // The checks of a draft that need nothing but the draft.
+  absl::Status CheckDraft(const wire::RoundHeader& draft, const TableEpoch& table) const;
   // The signatures of the parties after this one.
   absl::StatusOr<std::vector<signature::Signature>> SignaturesOf(
       const wire::SignedHeader& from_next) const;

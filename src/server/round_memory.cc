@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
@@ -157,15 +159,20 @@ uint64_t ReturnedBytes(const RoundSize& size) {
   return shuffle::Scatter::MemoryBytes(size.next_positions() + size.others, TaggedBytes(size));
 }
 
-absl::Status CheckEmptyRound(const RoundContext& context, const Resources& resources) {
-  const uint64_t noise = ExpectedNoise(context);
-  const RoundSize size = SizeOf(context, (context.party.value() - 1) * noise, noise, resources);
-  const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
-  // The reservation is only a test. Memory is reserved again when the number of onions is known.
-  return Arena::Reserve(
-             resources.spools, memory.lists(), PeakArrayBytes(size, memory),
-             absl::StrCat("party ", context.party.value(), ": the noise alone of a round"))
-      .status();
+absl::Status CheckEmptyRound(std::span<const RoundContext> parts, const Resources& resources) {
+  // The reservations are only a test. Memory is reserved again when the number of onions is known.
+  std::vector<std::shared_ptr<Arena>> reserved;
+  for (const RoundContext& context : parts) {
+    const uint64_t noise = ExpectedNoise(context);
+    const RoundSize size = SizeOf(context, (context.party.value() - 1) * noise, noise, resources);
+    const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
+    SHOAL_ASSIGN_OR_RETURN(
+        reserved.emplace_back(),
+        Arena::Reserve(
+            resources.spools, memory.lists(), PeakArrayBytes(size, memory),
+            absl::StrCat("party ", context.party.value(), ": the noise alone of a round")));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace shoal::server

@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "src/server/round_context.h"
@@ -105,9 +106,9 @@ uint64_t ReturnedBytes(const RoundSize& size);
 // Memory to forward queries, for every position of the next party.
 inline constexpr uint64_t kForwardPositionBytes = 8 + 4;
 
-// RESOURCE_EXHAUSTED if this machine lacks the memory that the round takes at this party even
-// without any client's onion: for noise and its arrays.
-absl::Status CheckEmptyRound(const RoundContext& context, const Resources& resources);
+// RESOURCE_EXHAUSTED if this machine lacks the memory that the round, or all its halves together,
+// take at this party even without any client's onion: for noise and arrays.
+absl::Status CheckEmptyRound(std::span<const RoundContext> parts, const Resources& resources);
 
 }  // namespace shoal::server
 

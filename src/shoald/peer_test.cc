@@ -26,9 +26,12 @@
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/soon.h"
 #include "src/net/testing/test_identity.h"
+#include "src/noise/noise.h"
 #include "src/parallel/mutex.h"
+#include "src/server/chain_answers.h"
 #include "src/server/slices.h"
 #include "src/server/testing/deployment.h"
+#include "src/server/testing/two_tiers_client.h"
 #include "src/shoald/driver.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer_link.h"
@@ -528,7 +531,8 @@ TEST_F(PeerTest, WhatIsNoRequestBetweenPartiesIsRefused) {
               StatusIs(kInvalid, "serves the party before"));
   for (FrameType type :
        {FrameType::kProposeRound, FrameType::kOffline, FrameType::kOnline, FrameType::kLiveRounds,
-        FrameType::kRoundReports, FrameType::kProposeRefresh, FrameType::kRefresh}) {
+        FrameType::kRoundReports, FrameType::kProposeRefresh, FrameType::kRefresh,
+        FrameType::kHeadOffline, FrameType::kHeadQueries, FrameType::kHeadAnswers}) {
     EXPECT_THAT(Send({.type = type, .control = "\xff\xff", .bulk = {}}),
                 StatusIs(kInvalid, "malformed"));
     EXPECT_THAT(Send({.type = type, .control = std::string((1 << 20) + 1, 'x'), .bulk = {}}),
@@ -859,6 +863,153 @@ TEST_F(TermPeerTest, ARefreshEndsWithItsTermAndTakesNoMoreThanItAskedFor) {
     tags.resize(size);
     EXPECT_THAT(wide.Refresh(refresh), StatusIs(kInvalid, "tags"));
   }
+}
+
+// The calls of half B, and those of half A of the same round.
+class TwoTiersPeerTest : public PeerTest {
+ protected:
+  TwoTiersPeerTest()
+      : PeerTest({.parties = 2, .rows = 40, .query_buckets = 8, .most_in_bucket = 1}) {}
+
+  void Announce(server::ChainNode& chain) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader draft, deployment_.frontend().NewDraft());
+    draft.set_query_buckets(deployment_.table().query_buckets);
+    SHOAL_ASSERT_OK_AND_ASSIGN(header_, chain.Propose(draft, deployment_.frontend().Live()));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const round::Round round,
+        round::Round::Verify(header_, deployment_.roster(), deployment_.table(),
+                             deployment_.clock().NowSeconds()));
+    id_ = round.id();
+    client_.emplace(&deployment_, round);
+  }
+  // Up to the queries.
+  void RunOffline(server::ChainNode& chain) {
+    Announce(chain);
+    for (int slot = 0; slot < 20; ++slot) client_->Submit();
+    SHOAL_ASSERT_OK(chain.OfflineOfHalves(header_, client_->ListA(), client_->ListB()));
+    client_->Query({0, 1, 2, 3, 39, 39, 17, 8});
+  }
+  template <typename Request>
+  absl::StatusOr<wire::Frame> SendFor(FrameType type, Bytes bulk) {
+    Request request;
+    request.set_round_id(ToString(id_));
+    return Send(wire::MakeFrame(type, request, std::move(bulk)));
+  }
+
+  wire::SignedHeader header_;
+  Digest id_ = {};
+  std::optional<server::testing::TwoTiersClient> client_;
+};
+
+TEST_F(TwoTiersPeerTest, AWholeRoundRunsOverTheConnection) {
+  PeerLink link = MakeLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  RunOffline(chain);
+  const Bytes a = client_->BatchA(), b = client_->BatchB();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const server::HalvesAnswers answers, chain.OnlineOfHalves(id_, a, b));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes of_a, ReadAll(*answers.a));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes of_b, ReadAll(*answers.b));
+  const size_t each = deployment_.table().row_bytes + signature::kSignatureBytes + kTagBytes;
+  ASSERT_EQ(of_a.size(), 8 * each);
+  ASSERT_EQ(of_b.size(), 8 * each);
+  Bytes tagged;
+  for (size_t i = 0; i < 8; ++i) {
+    Append(tagged, BytesView(of_a).subspan(i * each, each));
+    Append(tagged, BytesView(of_b).subspan(i * each, each));
+  }
+  EXPECT_EQ(client_->Right(tagged), std::vector<bool>(8, true));
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(const server::StageReports reports, chain.Reports(id_));
+  EXPECT_EQ(reports.size(), 12u);
+  EXPECT_EQ(PartiesWith("noise", reports), (std::vector<uint32_t>{1, 2}));
+  server::StageReports twice = reports;
+  twice.push_back(reports.back());
+  const server::Asker party_1 = {PartyNumber(1), 2};
+  EXPECT_THAT(server::CheckReports(party_1, {twice.end() - 2, twice.end()}),
+              StatusIs(kInvalid, "comes twice"));
+  wire::StageReport third = reports.back();
+  third.set_half(3);
+  EXPECT_THAT(server::CheckReports(party_1, {third}), StatusIs(kInvalid, "no stage or half"));
+}
+
+// The table of bounds in docs/protocol.md, section 11.
+TEST_F(TwoTiersPeerTest, NobodyReadsMoreThanTheBounds) {
+  const uint64_t slots = deployment_.roster().max_slots();
+  const auto noise = *noise::Distribution::Create(deployment_.roster().noise());
+  const uint64_t positions = slots + 8 * noise.max();
+  const auto batch = [](uint64_t over, uint64_t record) {
+    return 5 + (over + 7) / 8 + record * over;
+  };
+  const auto bulk = [&](FrameType type) { return service_->Limits(type)->bulk_bytes; };
+  EXPECT_EQ(bulk(FrameType::kHeadOffline), 84 * slots);
+  EXPECT_EQ(bulk(FrameType::kOffline), 32 * positions);
+  EXPECT_EQ(bulk(FrameType::kOnline), batch(positions, 20 + 8));
+  EXPECT_EQ(bulk(FrameType::kHeadQueries), batch(slots, 36));
+  EXPECT_EQ(bulk(FrameType::kHeadAnswers), positions * (64 + 48 + 16));
+}
+
+TEST_F(TwoTiersPeerTest, CallsOutOfOrderOrOfAWrongLengthAreRefused) {
+  PeerLink link = MakeLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  Announce(chain);
+  client_->Submit();
+  const auto not_yet = absl::StatusCode::kFailedPrecondition;
+  EXPECT_THAT(SendFor<wire::HeadQueriesRequest>(FrameType::kHeadQueries, {}),
+              StatusIs(not_yet, "before the offline stage was done"));
+  EXPECT_THAT(SendFor<wire::HeadAnswersRequest>(FrameType::kHeadAnswers, {}),
+              StatusIs(not_yet, "answers came before the queries of half B"));
+  wire::HeadOfflineRequest pieces;
+  *pieces.mutable_header() = header_;
+  pieces.set_slots(2);  // there is one
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kHeadOffline, pieces, client_->pieces_b)),
+              StatusIs(kInvalid, "offline list"));
+  pieces.set_slots(uint64_t{1} << 40);
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kHeadOffline, pieces, client_->pieces_b)),
+              StatusIs(kInvalid, "where the header allows"));
+  pieces.mutable_header()->set_signature(std::string(48, 'x'));
+  EXPECT_FALSE(Send(wire::MakeFrame(FrameType::kHeadOffline, pieces, client_->pieces_b)).ok());
+
+  SHOAL_ASSERT_OK(chain.OfflineOfHalves(header_, client_->ListA(), client_->ListB()));
+  client_->Query({7});
+  EXPECT_THAT(SendFor<wire::HeadQueriesRequest>(FrameType::kHeadQueries, Bytes(7)),
+              StatusIs(kInvalid, "query batch"));
+  // Of what comes back no more is taken than is due.
+  EXPECT_THAT(link.HeadQueries(id_, {}, client_->BatchB(), 10),
+              StatusIs(absl::StatusCode::kResourceExhausted, "taken are at most"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const wire::Frame batch,
+      SendFor<wire::HeadQueriesRequest>(FrameType::kHeadQueries, client_->BatchB()));
+  const size_t due = wire::EncodedQueries(batch.bulk) * (64 + 48 + kTagBytes);
+  EXPECT_THAT(SendFor<wire::HeadAnswersRequest>(FrameType::kHeadAnswers, Bytes(due - 1)),
+              StatusIs(kInvalid, absl::StrCat("answers: ", due - 1, " bytes")));
+  EXPECT_THAT(SendFor<wire::HeadAnswersRequest>(FrameType::kHeadAnswers, Bytes(due + 1)),
+              StatusIs(kInvalid, absl::StrCat("answers: ", due + 1, " bytes")));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::Frame answers, SendFor<wire::HeadAnswersRequest>(
+                                                            FrameType::kHeadAnswers, Bytes(due)));
+  EXPECT_EQ(answers.bulk.size(), 64 + 48 + kTagBytes);
+}
+
+TEST_F(PeerTest, ARoundForRowsHasNoCallsOfHalves) {
+  for (const FrameType type :
+       {FrameType::kHeadOffline, FrameType::kHeadQueries, FrameType::kHeadAnswers}) {
+    EXPECT_EQ(service_->Limits(type)->bulk_bytes, 0u);
+  }
+  PeerLink link = MakeLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, Announce(chain));
+  const std::string why = "is for rows, and has no half";
+  constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+  wire::HeadOfflineRequest pieces;
+  *pieces.mutable_header() = round.wire();
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kHeadOffline, pieces)), StatusIs(kRefused, why));
+  wire::HeadQueriesRequest queries;
+  queries.set_round_id(ToString(round.id()));
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kHeadQueries, queries)), StatusIs(kRefused, why));
+  wire::HeadAnswersRequest answers;
+  answers.set_round_id(ToString(round.id()));
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kHeadAnswers, answers)), StatusIs(kRefused, why));
+  answers.set_round_id("short");
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kHeadAnswers, answers)), StatusIs(kInvalid, "32"));
 }
 
 }  // namespace

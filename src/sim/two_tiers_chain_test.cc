@@ -18,10 +18,10 @@
 #include "src/base/query_buckets.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
-#include "src/onion/onion.h"
 #include "src/parallel/mutex.h"
 #include "src/server/chain.h"
 #include "src/server/testing/deployment.h"
+#include "src/server/testing/two_tiers_client.h"
 #include "src/sharing/halves.h"
 #include "src/wire/query_batch.h"
 
@@ -77,6 +77,7 @@ class TwoTiersTest : public ::testing::Test {
     SHOAL_ASSIGN_OR_RETURN(round_,
                            round::Round::Verify(header_, deployment_.roster(), deployment_.table(),
                                                 deployment_.clock().NowSeconds()));
+    client_.emplace(&deployment_, *round_);
     return absl::OkStatus();
   }
   const Digest& id() const { return round_->id(); }
@@ -84,86 +85,30 @@ class TwoTiersTest : public ::testing::Test {
   size_t selection_bytes() const { return buckets_.selection_bytes(); }
   size_t answer_bytes() const { return sharing::TaggedBytes(round_->answer_bytes()); }
 
-  // Makes pieces A and B of one more submission of one slot.
-  void Submit() {
-    Submit(deployment_.random().NewSeed(), deployment_.random().NewSeed(),
-           deployment_.random().NewSeed(), deployment_.random().NewSeed());
-  }
-  // With these ephemeral keys: of the submission and the onion, in half A and in half B.
-  void Submit(Seed submission_a, Seed onion_a, Seed submission_b, Seed onion_b) {
-    std::array<Bytes, 4> seeds;
-    for (Bytes& seed : seeds) seed.resize(32);
-    Append(pieces_a_, Piece(Half::kA, submission_a, onion_a, seeds[0], seeds[1]));
-    Append(pieces_b_, Piece(Half::kB, submission_b, onion_b, seeds[2], seeds[3]));
-    for (const Bytes& seed : seeds) Append(seeds_, seed);
-    ++slots_;
-  }
   void Submit(size_t slots) {
-    for (size_t i = 0; i < slots; ++i) Submit();
+    for (size_t i = 0; i < slots; ++i) client_->Submit();
   }
 
-  Submissions List(const Bytes& pieces) const {
-    return {.list = std::make_unique<BytesSource>(Bytes(pieces)), .onions = slots_};
-  }
   absl::Status RunOffline() {
-    return deployment_.node(1).OfflineOfHalves(header_, List(pieces_a_), List(pieces_b_));
+    return deployment_.node(1).OfflineOfHalves(header_, client_->ListA(), client_->ListB());
   }
 
-  // Queries for rows[i] in slot i.
-  void Query(std::vector<uint32_t> rows) {
-    rows_ = std::move(rows);
-    parts_.resize(rows_.size() * sharing::PartsBytes(selection_bytes()));
-    sharing::MakeParts(BytesView(seeds_).first(rows_.size() * 128), ids(), buckets_, rows_, parts_);
-  }
-  Bytes BatchOf(size_t begin, size_t record_bytes) const {
-    const size_t all = sharing::PartsBytes(selection_bytes());
-    wire::RecordBatchWriter writer(static_cast<uint32_t>(rows_.size()),
-                                   static_cast<uint32_t>(slots_), record_bytes);
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      writer.Put(i, static_cast<uint32_t>(i),
-                 BytesView(parts_).subspan(i * all + begin, record_bytes));
-    }
-    return std::move(writer).Take();
-  }
-  Bytes BatchA() const { return BatchOf(0, sharing::PartsBytes(selection_bytes())); }
-  Bytes BatchB() const {
-    return BatchOf(sharing::PartBytes(Half::kA, selection_bytes()),
-                   sharing::PartBytes(Half::kB, selection_bytes()));
-  }
   // z_A | T'_A | z_B | T'_B of each query.
   absl::StatusOr<Bytes> RunOnline() {
-    const Bytes a = BatchA(), b = BatchB();
+    const Bytes a = client_->BatchA(), b = client_->BatchB();
     SHOAL_ASSIGN_OR_RETURN(const HalvesAnswers answers,
                            deployment_.node(1).OnlineOfHalves(id(), a, b));
     SHOAL_ASSIGN_OR_RETURN(const Bytes of_a, ReadAll(*answers.a));
     SHOAL_ASSIGN_OR_RETURN(const Bytes of_b, ReadAll(*answers.b));
     // Whatever failed, every used slot has its bytes in both halves.
-    EXPECT_EQ(of_a.size(), rows_.size() * answer_bytes());
-    EXPECT_EQ(of_b.size(), rows_.size() * answer_bytes());
+    EXPECT_EQ(of_a.size(), client_->rows.size() * answer_bytes());
+    EXPECT_EQ(of_b.size(), client_->rows.size() * answer_bytes());
     Bytes all;
-    for (size_t i = 0; i < rows_.size(); ++i) {
+    for (size_t i = 0; i < client_->rows.size(); ++i) {
       Append(all, BytesView(of_a).subspan(i * answer_bytes(), answer_bytes()));
       Append(all, BytesView(of_b).subspan(i * answer_bytes(), answer_bytes()));
     }
     return all;
-  }
-  // Which queries got their rows. What did not is zeros: nobody gets a wrong row.
-  std::vector<bool> Right(BytesView tagged) const {
-    Bytes answers(rows_.size() * round_->answer_bytes());
-    sharing::UnmaskHalves(BytesView(seeds_).first(rows_.size() * 128), ids(), selection_bytes(),
-                          round_->answer_bytes(), tagged, answers);
-    std::vector<bool> right;
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const BytesView answer =
-          BytesView(answers).subspan(i * round_->answer_bytes(), round_->answer_bytes());
-      right.push_back(std::ranges::equal(answer, deployment_.Answer(rows_[i])));
-      if (right.back()) {
-        SHOAL_EXPECT_OK(deployment_.Verify(rows_[i], answer));
-      } else {
-        EXPECT_EQ(std::ranges::count(answer, 0), static_cast<ptrdiff_t>(answer.size())) << i;
-      }
-    }
-    return right;
   }
   static std::vector<bool> AllBut(size_t count, std::vector<size_t> lost) {
     std::vector<bool> right(count, true);
@@ -172,14 +117,14 @@ class TwoTiersTest : public ::testing::Test {
   }
   void ExpectAllRight() {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes tagged, RunOnline());
-    EXPECT_EQ(Right(tagged), AllBut(rows_.size(), {}));
+    EXPECT_EQ(client_->Right(tagged), AllBut(client_->rows.size(), {}));
   }
   // A round whose clients have their slots.
   void RunToQueries(size_t slots = 12) {
     SHOAL_ASSERT_OK(Announce());
     Submit(slots);
     SHOAL_ASSERT_OK(RunOffline());
-    Query(SomeRows(slots));
+    client_->Query(SomeRows(slots));
   }
   static std::vector<uint32_t> SomeRows(size_t count) {
     std::vector<uint32_t> rows;
@@ -229,29 +174,13 @@ class TwoTiersTest : public ::testing::Test {
   const QueryBuckets buckets_{kRows, kBuckets};
   wire::SignedHeader header_;
   std::optional<round::Round> round_;
-  Bytes pieces_a_, pieces_b_, seeds_, parts_;
-  uint64_t slots_ = 0;
-  std::vector<uint32_t> rows_;
+  std::optional<testing::TwoTiersClient> client_;
   std::map<HeadCall, std::vector<Bytes>> sent_, back_;
   std::vector<Bytes> lists_of_a_, batches_of_a_, answers_of_a_;
-
- private:
-  Bytes Piece(Half half, const Seed& submission_key, const Seed& onion_key, Bytes& head,
-              Bytes& tail) {
-    const std::span recipients = std::span(round_->recipients()).subspan(half == Half::kA ? 0 : 2);
-    Bytes onion(onion::OnionBytes(1)), submission(onion.size() + onion::kSealBytes);
-    onion::BuildOnions(ids().of(half), 2, recipients.subspan(1, 1), onion_key.view(), tail, onion);
-    const onion::SubmissionToSeal seal = {.ephemeral_secret = submission_key.view(),
-                                          .onions = onion,
-                                          .submission = submission,
-                                          .seeds = head};
-    onion::SealSubmissions(recipients[0], ids().of(half), {&seal, 1});
-    Bytes piece;
-    AppendLe(piece, static_cast<uint32_t>(submission.size()));
-    Append(piece, submission);
-    return piece;
-  }
 };
+
+// What both parties refuse.
+class TwoTiersGuardTest : public TwoTiersTest {};
 
 TEST_F(TwoTiersTest, EveryQueryGetsItsRow) {
   RunToQueries(kRows);
@@ -296,7 +225,6 @@ TEST_F(TwoTiersTest, ARoundWithoutSlotsAndOneWithoutQueriesRun) {
   SHOAL_ASSERT_OK(RunOffline());
   ExpectAllRight();
 
-  pieces_a_.clear();
   SHOAL_ASSERT_OK(Announce());
   Submit(3);
   SHOAL_ASSERT_OK(RunOffline());
@@ -361,10 +289,10 @@ TEST_F(TwoTiersTest, HalvesShareNoSecret) {
 
 // Condition 11, and the order of the calls: party 2 takes nothing of queries before it has
 // committed to both lists, and says nothing of its noise.
-TEST_F(TwoTiersTest, Party2WaitsForBothLists) {
+TEST_F(TwoTiersGuardTest, QueriesWaitForBothLists) {
   SHOAL_ASSERT_OK(Announce());
   Submit(5);
-  Query(SomeRows(5));
+  client_->Query(SomeRows(5));
   deployment_.tamper(1).breaks_head = [](HeadCall, Break at) { return at == Break::kBefore; };
   // Half A alone.
   EXPECT_THAT(RunOffline(), StatusIs(kUnavailable, "the connection broke"));
@@ -373,7 +301,8 @@ TEST_F(TwoTiersTest, Party2WaitsForBothLists) {
                                return std::move(none).Take();
                              }()));
   EXPECT_THAT(Online(forwarded), StatusIs(kRefused, "the list of the other half"));
-  EXPECT_THAT(HeadQueries(BatchB()), StatusIs(kRefused, "before the offline stage was done"));
+  EXPECT_THAT(HeadQueries(client_->BatchB()),
+              StatusIs(kRefused, "before the offline stage was done"));
   EXPECT_THAT(HeadAnswers({}), StatusIs(kRefused, "answers came before the queries"));
   EXPECT_THAT(deployment_.party(2).BeginHalfAnswers(id(), 0),
               StatusIs(kRefused, "answers came before the queries of half B"));
@@ -381,7 +310,7 @@ TEST_F(TwoTiersTest, Party2WaitsForBothLists) {
   EXPECT_TRUE(deployment_.party(1).Reports(id()).empty());
   EXPECT_TRUE(told_.all().empty());
   // Party 1 has not committed to the list of B either.
-  EXPECT_THAT(deployment_.node(1).OnlineOfHalves(id(), BatchA(), BatchB()),
+  EXPECT_THAT(deployment_.node(1).OnlineOfHalves(id(), client_->BatchA(), client_->BatchB()),
               StatusIs(kRefused, "the list of the other half"));
   EXPECT_NE(*deployment_.party(1).Stage(id()), PartyStage::kReady);
   deployment_.tamper(1).breaks_head = nullptr;
@@ -398,12 +327,12 @@ TEST_F(TwoTiersTest, Party2WaitsForBothLists) {
   ExpectAllRight();
 }
 
-TEST_F(TwoTiersTest, Party2SaysNothingOfItsNoiseWhileAListOfAIsMissing) {
+TEST_F(TwoTiersTest, NothingTellsOfTheNoiseBeforeBothLists) {
   SHOAL_ASSERT_OK(Announce());
   Submit(5);
-  Query(SomeRows(5));
-  SHOAL_ASSERT_OK(HeadOffline(pieces_b_, 5));
-  EXPECT_THAT(HeadQueries(BatchB()), StatusIs(kRefused, "the list of the other half"));
+  client_->Query(SomeRows(5));
+  SHOAL_ASSERT_OK(HeadOffline(client_->pieces_b, 5));
+  EXPECT_THAT(HeadQueries(client_->BatchB()), StatusIs(kRefused, "the list of the other half"));
   EXPECT_TRUE(deployment_.party(2).Reports(id()).empty());
   EXPECT_TRUE(told_.all().empty());
   SHOAL_ASSERT_OK(RunOffline());
@@ -411,12 +340,11 @@ TEST_F(TwoTiersTest, Party2SaysNothingOfItsNoiseWhileAListOfAIsMissing) {
 }
 
 // Wherever a link breaks, the same calls give the same bytes, and every query its row.
-TEST_F(TwoTiersTest, ABrokenLinkIsMadeGoodByTheSameBytes) {
+TEST_F(TwoTiersGuardTest, ABrokenLinkIsMadeGoodByTheSameBytes) {
   for (const HeadCall call : {HeadCall::kOffline, HeadCall::kQueries, HeadCall::kAnswers}) {
     for (const Break at : {Break::kBefore, Break::kHalfWay, Break::kAfter}) {
       SCOPED_TRACE(absl::StrCat(static_cast<int>(call), " ", static_cast<int>(at)));
-      pieces_a_.clear(), pieces_b_.clear(), seeds_.clear(), sent_.clear(), back_.clear();
-      slots_ = 0;
+      sent_.clear(), back_.clear();
       bool broke = false;
       deployment_.tamper(1).breaks_head = [&](HeadCall now, Break where) {
         return now == call && where == at && !std::exchange(broke, true);
@@ -430,7 +358,7 @@ TEST_F(TwoTiersTest, ABrokenLinkIsMadeGoodByTheSameBytes) {
         offline = RunOffline();
       }
       SHOAL_ASSERT_OK(offline);
-      Query(SomeRows(9));
+      client_->Query(SomeRows(9));
       absl::StatusOr<Bytes> answers = RunOnline();
       if (call != HeadCall::kOffline) {
         EXPECT_THAT(answers, StatusIs(kUnavailable, "the connection broke"));
@@ -438,7 +366,7 @@ TEST_F(TwoTiersTest, ABrokenLinkIsMadeGoodByTheSameBytes) {
       }
       SHOAL_ASSERT_OK(answers);
       EXPECT_TRUE(broke);
-      EXPECT_EQ(Right(*answers), AllBut(9, {}));
+      EXPECT_EQ(client_->Right(*answers), AllBut(9, {}));
       for (const auto* const lists : {&sent_, &back_}) {
         for (const auto& [which, contents] : *lists) {
           for (const Bytes& content : contents) EXPECT_EQ(content, contents.front());
@@ -451,11 +379,9 @@ TEST_F(TwoTiersTest, ABrokenLinkIsMadeGoodByTheSameBytes) {
 }
 
 // The same at the calls of half A, which a chain for rows has, too.
-TEST_F(TwoTiersTest, ABrokenLinkOfHalfAIsMadeGood) {
+TEST_F(TwoTiersGuardTest, ABrokenLinkOfHalfAIsMadeGood) {
   for (const Break at : {Break::kBefore, Break::kHalfWay, Break::kAfter}) {
     SCOPED_TRACE(static_cast<int>(at));
-    pieces_a_.clear(), pieces_b_.clear(), seeds_.clear();
-    slots_ = 0;
     bool offline_broke = false, online_broke = false;
     deployment_.tamper(1).breaks_offline = [&](Break where) {
       return where == at && !std::exchange(offline_broke, true);
@@ -467,7 +393,7 @@ TEST_F(TwoTiersTest, ABrokenLinkOfHalfAIsMadeGood) {
     Submit(9);
     EXPECT_THAT(RunOffline(), StatusIs(kUnavailable, "the connection broke"));
     SHOAL_ASSERT_OK(RunOffline());
-    Query(SomeRows(9));
+    client_->Query(SomeRows(9));
     EXPECT_THAT(RunOnline(), StatusIs(kUnavailable, "the connection broke"));
     ExpectAllRight();
     deployment_.tamper(1).breaks_offline = deployment_.tamper(1).breaks_online = nullptr;
@@ -477,7 +403,7 @@ TEST_F(TwoTiersTest, ABrokenLinkOfHalfAIsMadeGood) {
 }
 
 // Condition 8. Each direction has one content for ever, in each half by itself.
-TEST_F(TwoTiersTest, Party2TakesNoOtherInput) {
+TEST_F(TwoTiersGuardTest, OneContentInEachHalfAndDirection) {
   Record();
   RunToQueries();
   SHOAL_ASSERT_OK(RunOnline());
@@ -486,8 +412,8 @@ TEST_F(TwoTiersTest, Party2TakesNoOtherInput) {
     bytes[at] ^= 1;
     return bytes;
   };
-  const Bytes parts = BatchB(), y = sent_[HeadCall::kAnswers].at(0);
-  EXPECT_THAT(HeadOffline(pieces_b_, slots_), StatusIs(kRefused, "answered"));
+  const Bytes parts = client_->BatchB(), y = sent_[HeadCall::kAnswers].at(0);
+  EXPECT_THAT(HeadOffline(client_->pieces_b, client_->slots), StatusIs(kRefused, "answered"));
   EXPECT_THAT(HeadQueries(changed(parts, parts.size() - 1)),
               StatusIs(kRefused, "another queries of half B was taken before"));
   EXPECT_THAT(HeadAnswers(changed(y, 0)),
@@ -504,36 +430,34 @@ TEST_F(TwoTiersTest, Party2TakesNoOtherInput) {
   EXPECT_EQ(y_a, answers_of_a_.at(0));
 }
 
-TEST_F(TwoTiersTest, Party2TakesNoOtherPieces) {
+TEST_F(TwoTiersGuardTest, Party2TakesNoOtherPieces) {
   SHOAL_ASSERT_OK(Announce());
   Submit(4);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, HeadOffline(pieces_b_, 4));
-  EXPECT_EQ(*HeadOffline(pieces_b_, 4), list);
-  Bytes others = pieces_b_;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, HeadOffline(client_->pieces_b, 4));
+  EXPECT_EQ(*HeadOffline(client_->pieces_b, 4), list);
+  Bytes others = client_->pieces_b;
   others.back() ^= 1;
   EXPECT_THAT(HeadOffline(others, 4), StatusIs(kRefused, "offline list of half B"));
   Submit(1);
-  EXPECT_THAT(HeadOffline(pieces_b_, 5), StatusIs(kRefused, "another offline list"));
+  EXPECT_THAT(HeadOffline(client_->pieces_b, 5), StatusIs(kRefused, "another offline list"));
 }
 
 // Party 1, too: what clients sent, and what party 2 has returned.
-TEST_F(TwoTiersTest, Party1TakesNoOtherSubmissions) {
+TEST_F(TwoTiersGuardTest, Party1TakesNoOtherSubmissions) {
   for (const bool of_a : {true, false}) {
     SHOAL_ASSERT_OK(Announce());
     Submit(4);
     deployment_.tamper(1).breaks_head = [](HeadCall, Break at) { return at == Break::kAfter; };
     EXPECT_THAT(RunOffline(), StatusIs(kUnavailable, "the connection broke"));
     deployment_.tamper(1).breaks_head = nullptr;
-    (of_a ? pieces_a_ : pieces_b_).back() ^= 1;
+    (of_a ? client_->pieces_a : client_->pieces_b).back() ^= 1;
     EXPECT_THAT(RunOffline(), StatusIs(kRefused, "was taken before"));
-    pieces_a_.clear(), pieces_b_.clear(), seeds_.clear();
-    slots_ = 0;
   }
 }
 
 // A second complete response that differs ends the round. (Of party 1 as tail this pins the first
 // batch of B: for another one it would have to sign again with its answer keys.)
-TEST_F(TwoTiersTest, AnotherResponseEndsTheRound) {
+TEST_F(TwoTiersGuardTest, AnotherResponseEndsTheRound) {
   struct Case {
     HeadCall call;
     size_t at_end;  // of the byte that differs
@@ -541,12 +465,10 @@ TEST_F(TwoTiersTest, AnotherResponseEndsTheRound) {
   for (const Case& tried : {Case{HeadCall::kOffline, 1}, Case{HeadCall::kQueries, 1},
                             Case{HeadCall::kAnswers, 1}, Case{HeadCall::kAnswers, 30}}) {
     SCOPED_TRACE(static_cast<int>(tried.call));
-    pieces_a_.clear(), pieces_b_.clear(), seeds_.clear();
-    slots_ = 0;
     SHOAL_ASSERT_OK(Announce());
     Submit(6);
     SHOAL_ASSERT_OK(RunOffline());
-    Query(SomeRows(6));
+    client_->Query(SomeRows(6));
     if (tried.call != HeadCall::kOffline) {
       // All of it is done, and the link of half A breaks at the end.
       SHOAL_ASSERT_OK(RunOnline());
@@ -565,7 +487,7 @@ TEST_F(TwoTiersTest, AnotherResponseEndsTheRound) {
   }
 }
 
-TEST_F(TwoTiersTest, AnotherAnswerOfHalfAEndsTheRound) {
+TEST_F(TwoTiersGuardTest, AnotherAnswerOfHalfAEndsTheRound) {
   RunToQueries();
   SHOAL_ASSERT_OK(RunOnline());
   deployment_.tamper(1).answers = [](Bytes& bytes) { bytes[3] ^= 1; };
@@ -574,15 +496,18 @@ TEST_F(TwoTiersTest, AnotherAnswerOfHalfAEndsTheRound) {
 }
 
 // What a party has lost it never does again.
-TEST_F(TwoTiersTest, ARestartLosesTheRound) {
+TEST_F(TwoTiersGuardTest, ARestartLosesTheRound) {
   for (const uint32_t party : {1u, 2u}) {
-    pieces_a_.clear(), pieces_b_.clear(), seeds_.clear();
-    slots_ = 0;
     RunToQueries();
     SHOAL_ASSERT_OK(RunOnline());
     deployment_.Restart(party);
     EXPECT_THAT(RunOnline(), StatusIs(absl::StatusCode::kNotFound, "not open here")) << party;
-    EXPECT_THAT(RunOffline(), StatusIs(absl::StatusCode::kNotFound, "not open here")) << party;
+    if (party == 1) {
+      EXPECT_THAT(RunOffline(), StatusIs(absl::StatusCode::kNotFound, "not open here"));
+    } else {
+      EXPECT_THAT(HeadQueries(client_->BatchB()),
+                  StatusIs(absl::StatusCode::kNotFound, "not open here"));
+    }
     // Nor after its header comes again.
     EXPECT_THAT(deployment_.party(party).SignHeader(header_),
                 StatusIs(kRefused, "not drafted here"));
@@ -594,34 +519,34 @@ TEST_F(TwoTiersTest, ARestartLosesTheRound) {
 
 // Condition 9. Party 2 finds a seed that comes again itself: a piece of B that party 1 sends twice
 // costs the second slot, as in half A, and no other.
-TEST_F(TwoTiersTest, APieceThatComesTwiceIsDead) {
+TEST_F(TwoTiersGuardTest, PiecesThatComeTwiceAreDead) {
   SHOAL_ASSERT_OK(Announce());
   Submit(6);
-  const size_t piece = pieces_b_.size() / 6;
-  std::copy_n(pieces_b_.begin() + static_cast<ptrdiff_t>(2 * piece), piece,
-              pieces_b_.begin() + static_cast<ptrdiff_t>(4 * piece));
+  const size_t piece = client_->pieces_b.size() / 6;
+  std::copy_n(client_->pieces_b.begin() + static_cast<ptrdiff_t>(2 * piece), piece,
+              client_->pieces_b.begin() + static_cast<ptrdiff_t>(4 * piece));
   SHOAL_ASSERT_OK(RunOffline());
-  Query(SomeRows(6));
+  client_->Query(SomeRows(6));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes tagged, RunOnline());
-  EXPECT_EQ(Right(tagged), AllBut(6, {4}));
+  EXPECT_EQ(client_->Right(tagged), AllBut(6, {4}));
 }
 
 // The tails do so, too: two onions of one seed, each behind a layer of its own.
-TEST_F(TwoTiersTest, TailsFindSeedsThatComeTwice) {
+TEST_F(TwoTiersGuardTest, TailsFindSeedsThatComeTwice) {
   SHOAL_ASSERT_OK(Announce());
   ::shoal::testing::TestRandom& random = deployment_.random();
   const Seed of_a = random.NewSeed(), of_b = random.NewSeed();
   for (int i = 0; i < 2; ++i) {
-    Submit(random.NewSeed(), of_a.Clone(), random.NewSeed(), random.NewSeed());
+    client_->Submit(random.NewSeed(), of_a.Clone(), random.NewSeed(), random.NewSeed());
   }
   for (int i = 0; i < 2; ++i) {
-    Submit(random.NewSeed(), random.NewSeed(), random.NewSeed(), of_b.Clone());
+    client_->Submit(random.NewSeed(), random.NewSeed(), random.NewSeed(), of_b.Clone());
   }
   Submit(2);
   SHOAL_ASSERT_OK(RunOffline());
-  Query(SomeRows(6));
+  client_->Query(SomeRows(6));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes tagged, RunOnline());
-  const std::vector<bool> right = Right(tagged);
+  const std::vector<bool> right = client_->Right(tagged);
   // The shuffle says which of them comes second.
   EXPECT_EQ(right[0] + right[1], 1);
   EXPECT_EQ(right[2] + right[3], 1);
@@ -630,7 +555,7 @@ TEST_F(TwoTiersTest, TailsFindSeedsThatComeTwice) {
 
 // Conditions 1, 5 and 12. A flipped bit at any hop loses its slot alone, and every slot gets its
 // bytes (RunOnline).
-TEST_F(TwoTiersTest, AFlippedBitLosesItsSlotAlone) {
+TEST_F(TwoTiersGuardTest, AFlippedBitLosesItsSlotAlone) {
   const std::vector<std::function<void(testing::Tamper&)>> hops = {
       [](testing::Tamper& t) {
         t.to_head = [](HeadCall call, Bytes& b) {
@@ -657,12 +582,10 @@ TEST_F(TwoTiersTest, AFlippedBitLosesItsSlotAlone) {
   };
   for (size_t hop = 0; hop < hops.size(); ++hop) {
     SCOPED_TRACE(hop);
-    pieces_a_.clear(), pieces_b_.clear(), seeds_.clear();
-    slots_ = 0;
     RunToQueries(kRows);
     hops[hop](deployment_.tamper(1));
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes tagged, RunOnline());
-    const std::vector<bool> right = Right(tagged);
+    const std::vector<bool> right = client_->Right(tagged);
     // What a head or a tail gets last may be noise; a slot is lost, or none.
     EXPECT_LE(std::ranges::count(right, false), 1);
     if (hop == 0 || hop == 3) {
@@ -674,8 +597,62 @@ TEST_F(TwoTiersTest, AFlippedBitLosesItsSlotAlone) {
   }
 }
 
+// Condition 1. Nothing of a part that party 1 has changed is in the batch of B that it gets: else
+// it would find the position whose tag is wrong, and so the link.
+TEST_F(TwoTiersGuardTest, AHeadDropsAChangedPartBeforeItsShuffle) {
+  const auto queries_of = [&](bool changed) {
+    EXPECT_TRUE(Announce().ok());
+    Submit(12);
+    EXPECT_TRUE(RunOffline().ok());
+    client_->Query(SomeRows(12));
+    Bytes parts = client_->BatchB();
+    if (changed) parts[parts.size() - 40] ^= 1;  // of the last but one
+    const absl::StatusOr<Bytes> batch = HeadQueries(parts);
+    EXPECT_TRUE(batch.ok());
+    // Without the noise.
+    uint64_t noise = 0;
+    for (const wire::StageReport& report : deployment_.party(2).Reports(id())) {
+      if (report.stage() == "noise") noise = report.noise_queries();
+    }
+    const uint64_t all = wire::EncodedQueries(*batch);
+    // Answers to what went on are all that it takes, and every part sent gets one.
+    const absl::StatusOr<Bytes> back = HeadAnswers(Bytes(all * answer_bytes()));
+    EXPECT_TRUE(back.ok());
+    EXPECT_EQ(back->size(), 12 * answer_bytes());
+    return all - noise;
+  };
+  EXPECT_EQ(queries_of(false), 12u);
+  EXPECT_EQ(queries_of(true), 11u);
+}
+
+// Condition 12, where a head or a tail of either half has a dead position, or gets a wrong tag.
+TEST_F(TwoTiersTest, EveryUsedSlotIsAnsweredInBothHalves) {
+  SHOAL_ASSERT_OK(Announce());
+  Submit(8);
+  // The piece B of slot 1 does not open. (Nobody queries in a slot whose piece A does not.)
+  client_->pieces_b[2 * client_->pieces_b.size() / 8 - 1] ^= 1;
+  SHOAL_ASSERT_OK(RunOffline());
+  client_->Query(SomeRows(8));
+  testing::Tamper& tamper = deployment_.tamper(1);
+  tamper.to_head = [&](HeadCall call, Bytes& bytes) {
+    if (call == HeadCall::kQueries) bytes[bytes.size() - 36] ^= 1;  // slot 7
+    if (call == HeadCall::kAnswers) std::ranges::fill(bytes, 0);
+  };
+  tamper.queries = [&](Bytes& bytes) { std::fill(bytes.end() - 28, bytes.end(), 0); };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes tagged, RunOnline());
+  EXPECT_EQ(tagged.size(), 8 * sharing::HalvesAnswerBytes(round_->answer_bytes()));
+  // Nothing of half B is left.
+  EXPECT_EQ(client_->Right(tagged), std::vector<bool>(8, false));
+  // No answer has the zeros that party 1 has made up, or those of another slot.
+  std::set<Bytes> different;
+  for (size_t i = 0; i < 16; ++i) {
+    different.insert(ToBytes(BytesView(tagged).subspan(i * answer_bytes(), answer_bytes())));
+  }
+  EXPECT_EQ(different.size(), 16u);
+}
+
 // Condition 14. Both halves are answered from the epoch that the header names.
-TEST_F(TwoTiersTest, BothHalvesAnswerFromTheHeadersEpoch) {
+TEST_F(TwoTiersTest, BothAnswerFromTheHeadersEpoch) {
   RunToQueries();
   const uint64_t next = deployment_.MakeEpoch(kRows, 64);
   SHOAL_ASSERT_OK(deployment_.Take(2, next));
@@ -694,7 +671,7 @@ TEST_F(TwoTiersTest, APartyWithoutTheRowsTakesNoEpoch) {
   }
 }
 
-TEST_F(TwoTiersTest, WrongLengthsAreRefused) {
+TEST_F(TwoTiersGuardTest, WrongLengthsAreRefused) {
   SHOAL_ASSERT_OK(Announce());
   Submit(4);
   Party& party2 = deployment_.party(2);
@@ -702,24 +679,24 @@ TEST_F(TwoTiersTest, WrongLengthsAreRefused) {
   EXPECT_THAT(party2.BeginOffline(header_, 84ull * (most + 1), {.records = most + 1}, Half::kB),
               StatusIs(kInvalid, "where the header allows"));
   // Another number of slots than the pieces have; a piece that is cut.
-  EXPECT_THAT(HeadOffline(pieces_b_, 3), StatusIs(kInvalid, "offline list"));
-  EXPECT_THAT(HeadOffline(pieces_b_, 5), StatusIs(kInvalid, "offline list"));
-  Bytes cut = pieces_b_;
+  EXPECT_THAT(HeadOffline(client_->pieces_b, 3), StatusIs(kInvalid, "offline list"));
+  EXPECT_THAT(HeadOffline(client_->pieces_b, 5), StatusIs(kInvalid, "offline list"));
+  Bytes cut = client_->pieces_b;
   cut.resize(cut.size() - 1);
   EXPECT_THAT(HeadOffline(cut, 4), StatusIs(kInvalid, "offline list"));
-  Bytes longer = pieces_b_;
+  Bytes longer = client_->pieces_b;
   longer[0] += 1;
   EXPECT_THAT(HeadOffline(longer, 4), StatusIs(kInvalid, "offline list"));
   // The list of A comes as onions, and no submissions.
   EXPECT_THAT(party2.BeginOffline(header_, 33), StatusIs(kInvalid, "offline list"));
   // Nothing of that counts: the right ones are taken.
   SHOAL_ASSERT_OK(RunOffline());
-  Query(SomeRows(4));
-  const Bytes parts = BatchB();
+  client_->Query(SomeRows(4));
+  const Bytes parts = client_->BatchB();
   EXPECT_THAT(HeadQueries({}), StatusIs(kInvalid, "query batch"));
   EXPECT_THAT(HeadQueries(Bytes(parts.begin(), parts.end() - 1)),
               StatusIs(kInvalid, "query batch"));
-  EXPECT_THAT(HeadQueries(BatchA()), StatusIs(kInvalid, "query batch"));
+  EXPECT_THAT(HeadQueries(client_->BatchA()), StatusIs(kInvalid, "query batch"));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes batch, HeadQueries(parts));
   const uint64_t y = wire::EncodedQueries(batch) * answer_bytes();
   for (const uint64_t wrong : {uint64_t{0}, y - 1, y + 1, y + answer_bytes()}) {
@@ -730,11 +707,9 @@ TEST_F(TwoTiersTest, WrongLengthsAreRefused) {
   ExpectAllRight();
 }
 
-TEST_F(TwoTiersTest, Party1RefusesResponsesOfAWrongLength) {
+TEST_F(TwoTiersGuardTest, Party1RefusesResponsesOfAWrongLength) {
   for (const HeadCall call : {HeadCall::kOffline, HeadCall::kQueries, HeadCall::kAnswers}) {
     SCOPED_TRACE(static_cast<int>(call));
-    pieces_a_.clear(), pieces_b_.clear(), seeds_.clear();
-    slots_ = 0;
     deployment_.tamper(1).from_head = [&](HeadCall now, Bytes& bytes) {
       if (now == call) bytes.pop_back();
     };
@@ -744,7 +719,7 @@ TEST_F(TwoTiersTest, Party1RefusesResponsesOfAWrongLength) {
     if (call == HeadCall::kOffline) {
       EXPECT_THAT(offline, StatusIs(kInvalid, "party 1: offline list"));
     } else {
-      Query(SomeRows(4));
+      client_->Query(SomeRows(4));
       EXPECT_THAT(RunOnline(), StatusIs(kInvalid, "party 1: "));
     }
     EXPECT_EQ(open(1), 0u);
@@ -758,7 +733,7 @@ TEST_F(TwoTiersTest, Party1RefusesResponsesOfAWrongLength) {
 // none.
 TEST_F(TwoTiersTest, AnswersThatComeAnewReplaceOthers) {
   RunToQueries();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes batch, HeadQueries(BatchB()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes batch, HeadQueries(client_->BatchB()));
   const uint64_t bytes = wire::EncodedQueries(batch) * answer_bytes();
   Party& party2 = deployment_.party(2);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto first, party2.BeginHalfAnswers(id(), bytes));
@@ -778,9 +753,9 @@ TEST_F(TwoTiersTest, BothHalvesEndTogether) {
   SHOAL_ASSERT_OK(Announce());
   Submit(4);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto list_a, deployment_.party(2).BeginOffline(header_, 320));
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto pieces,
-      deployment_.party(2).BeginOffline(header_, pieces_b_.size(), {.records = 4}, Half::kB));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto pieces,
+                             deployment_.party(2).BeginOffline(header_, client_->pieces_b.size(),
+                                                               {.records = 4}, Half::kB));
   EXPECT_EQ(open(2), 1u);
   SHOAL_ASSERT_OK(deployment_.party(2).End(id()));
   EXPECT_EQ(open(2), 0u);
@@ -793,19 +768,20 @@ TEST_F(TwoTiersTest, Party1TellsWrongTokensAndParts) {
   RunToQueries(6);
   const Party& party1 = deployment_.party(1);
   std::vector<uint32_t> slots = {0, 1, 2, 3, 4, 5};
-  EXPECT_EQ(party1.FirstWrongPart(id(), slots, parts_), 6u);
+  EXPECT_EQ(party1.FirstWrongPart(id(), slots, client_->parts), 6u);
   const size_t each = sharing::PartsBytes(selection_bytes());
   for (const size_t at : {size_t{0}, each - 1, size_t{40}}) {  // of part A and of part B
-    Bytes parts = parts_;
+    Bytes parts = client_->parts;
     parts[3 * each + at] ^= 1;
     EXPECT_EQ(party1.FirstWrongPart(id(), slots, parts), 3u) << at;
   }
   slots[2] = 6;  // there is no such slot
-  EXPECT_EQ(party1.FirstWrongPart(id(), slots, parts_), 2u);
+  EXPECT_EQ(party1.FirstWrongPart(id(), slots, client_->parts), 2u);
   slots[2] = 2;
   std::vector<sharing::Token> tokens;
   for (size_t i = 0; i < 6; ++i) {
-    tokens.push_back(sharing::Expand(BytesView(seeds_).subspan(i * 128, 32), ids().a).token);
+    tokens.push_back(
+        sharing::Expand(BytesView(client_->seeds).subspan(i * 128, 32), ids().a).token);
   }
   EXPECT_EQ(party1.FirstWrongToken(id(), slots, tokens), 6u);
   std::swap(tokens[4], tokens[5]);
