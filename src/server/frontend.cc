@@ -17,8 +17,10 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/onion/onion.h"
+#include "src/server/pieces.h"
 #include "src/server/slot_quotas.h"
 #include "src/server/slot_requests.h"
+#include "src/sharing/halves.h"
 #include "src/storage/spool.h"
 #include "src/wire/frame.h"
 #include "src/wire/query_batch.h"
@@ -47,6 +49,9 @@ absl::Status WrongState(wire::RoundState state, absl::string_view wanted) {
   return absl::FailedPreconditionError(
       absl::StrCat("the round is ", wire::RoundState_Name(state), ": ", wanted));
 }
+absl::Status UsedForAnother(uint32_t slot) {
+  return absl::FailedPreconditionError(absl::StrCat("slot ", slot, ": was used for another query"));
+}
 absl::Status NoRound(const Digest& round_id) {
   return absl::NotFoundError(absl::StrCat("no round ", Hex(BytesView(round_id).first(8)), ".."));
 }
@@ -73,24 +78,41 @@ Print PrintOf(absl::string_view domain, const Digest& key, BytesView bytes) {
   return print;
 }
 
-// Of a submission: of its encapsulated key, and of all its bytes.
+// Of a submission: of its encapsulated key, or those of both its pieces, and of all its bytes.
 struct Prints {
-  Print enc, whole;
+  std::array<Print, 2> of_encs;
+  size_t count;
+  Print whole;
+
+  std::span<const Print> encs() const { return std::span(of_encs).first(count); }
 };
-// INVALID_ARGUMENT if there is none, or one that has not the length of a submission.
+// INVALID_ARGUMENT if there is none, or one that has not the length of a submission, or two pieces
+// with one encapsulated key.
 absl::StatusOr<std::vector<Prints>> PrintsOf(std::span<const BytesView> submissions,
-                                             uint32_t parties, const Digest& key) {
+                                             const round::Round& round, const Digest& key) {
   if (submissions.empty()) return absl::InvalidArgumentError("the request has no submission");
+  const size_t pieces = round.buckets() ? 2 : 1;
   std::vector<Prints> prints;
   for (const BytesView submission : submissions) {
-    if (onion::SubmissionOnions(parties, submission.size()) == 0) {
+    if (round.SubmissionSlots(submission.size()) == 0) {
+      const size_t around = round.SubmissionBytes(0);
       return absl::InvalidArgumentError(absl::StrCat(
-          submission.size(), " bytes are not a submission, which has ", onion::kSealBytes,
-          " bytes and one or more onions of ", onion::OnionBytes(parties - 1), ", at most ",
-          onion::kMaxSubmissionBytes, " in all"));
+          submission.size(), " bytes are not a submission, which has ", around,
+          pieces == 1 ? " bytes and one or more onions of "
+                      : " bytes of two pieces and one or more slots of ",
+          round.SubmissionBytes(1) - around, ", at most ", onion::kMaxSubmissionBytes, " in all"));
     }
-    prints.push_back({PrintOf("shoal encapsulated key v1", key, submission.first(onion::kEncBytes)),
-                      PrintOf("shoal submission v1", key, submission)});
+    Prints of = {
+        .of_encs = {}, .count = pieces, .whole = PrintOf("shoal submission v1", key, submission)};
+    for (size_t i = 0; i < pieces; ++i) {
+      of.of_encs[i] =
+          PrintOf("shoal encapsulated key v1", key,
+                  submission.subspan(i * (submission.size() / pieces), onion::kEncBytes));
+    }
+    if (pieces == 2 && of.of_encs[0] == of.of_encs[1]) {
+      return absl::InvalidArgumentError("both pieces of a submission have one encapsulated key");
+    }
+    prints.push_back(of);
   }
   return prints;
 }
@@ -112,6 +134,32 @@ struct KnownSubmission {
   uint32_t first_slot;
 };
 using KnownSubmissions = absl::flat_hash_map<Print, KnownSubmission, PrintHash>;
+// One of them with an encapsulated key of these; null if there is none.
+const KnownSubmission* FindOneOf(std::span<const Print> encs, const KnownSubmissions& known) {
+  for (const Print& enc : encs) {
+    if (const auto found = known.find(enc); found != known.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+// What clients may send for a slot of a round of two tiers, by slot: nothing, or both parts.
+class PartsOfSlots {
+ public:
+  PartsOfSlots(uint64_t slots, size_t each) : each_(each), used_(slots), parts_(slots * each) {}
+
+  size_t slots() const { return used_.size(); }
+  bool Has(uint32_t slot) const { return used_[slot] != 0; }
+  BytesView Of(uint32_t slot) const { return BytesView(parts_).subspan(slot * each_, each_); }
+  void Set(uint32_t slot, BytesView parts) {
+    used_[slot] = 1;
+    std::ranges::copy(parts, parts_.data() + slot * each_);
+  }
+
+ private:
+  size_t each_;
+  std::vector<uint8_t> used_;
+  SecretVector<uint8_t> parts_;
+};
 
 // Reads all answers. Returns a list of them, in the memory where they lay, or else a copy.
 absl::StatusOr<Spool> Collect(AnswerSource& answers, const Resources& resources) {
@@ -137,16 +185,20 @@ struct Frontend::Entry {
   struct TakingQueries {
     SecretVector<uint32_t> tallies;  // by slot; kUnused: none
   };
+  struct TakingParts {
+    PartsOfSlots parts;
+  };
   struct Online {                // until the answers are there
     std::vector<uint32_t> rank;  // by slot: its answer's index
   };
   struct Answers {
     std::vector<uint32_t> rank;
-    Spool spool;  // may go on behind the answers
+    std::vector<Spool> spools;  // one, or of half A and of half B; may go on behind the answers
   };
   // Answers are handed out without a lock. The last reference clears their memory.
   using AnswersPointer = std::shared_ptr<const Answers>;
-  using Held = std::variant<std::monostate, TakingOnions, TakingQueries, Online, AnswersPointer>;
+  using Held = std::variant<std::monostate, TakingOnions, TakingQueries, TakingParts, Online,
+                            AnswersPointer>;
 
   // Times are on the steady clock.
   Entry(round::Round r, Journal* journal, const SlotQuotas& none_taken, uint64_t announced,
@@ -285,6 +337,12 @@ struct Frontend::Entry {
     return info;
   }
 
+  // A slot gets its query.
+  void UseLocked(uint32_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    ++used;
+    shares.Use(slot);
+  }
+
   // FAILED_PRECONDITION if clients of this machine, which is one of several, are shown an earlier
   // state.
   absl::Status CheckShownLocked(wire::RoundState state) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -402,6 +460,15 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
   SHOAL_RETURN_IF_ERROR(in_range("group_percent", plan.group_percent, 1, 100));
   const TermPlan& terms = plan.terms;
   if (terms.refreshes == 0) return absl::OkStatus();
+  if (roster.most_in_bucket() != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("rounds: terms.refreshes is ",
+                                                      terms.refreshes,
+                                                      ", and the roster is of two tiers "
+                                                      "(most_in_bucket ",
+                                                      roster.most_in_bucket(),
+                                                      "), whose rounds have no terms yet: take "
+                                                      "`terms` out of the plan"));
+  }
   if (roster.max_refreshes() == 0) {
     return absl::FailedPreconditionError(
         "rounds: terms need a roster with a term_limit, which all parties have signed");
@@ -472,6 +539,7 @@ absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
   const round::TableFacts table = party_->table()->facts;
   draft.set_manifest_digest(ToString(table.manifest_digest));
   draft.set_max_rows(table.rows);
+  draft.set_query_buckets(table.query_buckets);
   draft.set_answer_bytes(table.row_bytes + static_cast<uint32_t>(signature::kSignatureBytes));
   *draft.mutable_noise() = roster.wire().roster().noise();
   for (const roster::Party& party : roster.parties()) draft.add_machines(party.machines);
@@ -720,17 +788,35 @@ absl::Status Frontend::Decide(const Digest& round_id, wire::RoundState state) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Submissions> Frontend::Seal(const Digest& round_id) {
+absl::Status Frontend::SealOnions(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   Entry::Held nothing;
-  {
-    const MutexLock storing(entry->storing);
-    const MutexLock lock(entry->mutex);
-    SHOAL_RETURN_IF_ERROR(entry->CheckShownLocked(wire::SEALED));
-    SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kOffline, nothing));
-    entry->StartStageLocked();
-  }
+  const MutexLock storing(entry->storing);
+  const MutexLock lock(entry->mutex);
+  SHOAL_RETURN_IF_ERROR(entry->CheckShownLocked(wire::SEALED));
+  SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kOffline, nothing));
+  entry->StartStageLocked();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Submissions> Frontend::Seal(const Digest& round_id) {
+  SHOAL_RETURN_IF_ERROR(SealOnions(round_id));
   return SubmissionsAgain(round_id);
+}
+
+absl::StatusOr<HalvesSubmissions> Frontend::SealHalves(const Digest& round_id) {
+  SHOAL_RETURN_IF_ERROR(SealOnions(round_id));
+  return PiecesAgain(round_id);
+}
+
+absl::StatusOr<HalvesSubmissions> Frontend::PiecesAgain(const Digest& round_id) {
+  HalvesSubmissions pieces;
+  for (const sharing::Half half : {sharing::Half::kA, sharing::Half::kB}) {
+    SHOAL_ASSIGN_OR_RETURN(Submissions of, SubmissionsAgain(round_id));
+    of.list = std::make_unique<PieceSource>(std::move(of.list), of.onions, half);
+    (half == sharing::Half::kA ? pieces.a : pieces.b) = std::move(of);
+  }
+  return pieces;
 }
 
 absl::StatusOr<Submissions> Frontend::SubmissionsAgain(const Digest& round_id) {
@@ -765,53 +851,116 @@ absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports)
     return absl::FailedPreconditionError(
         absl::StrCat("party 1's round is ", std::string(Name(here)), ", and takes no queries"));
   }
-  Entry::Held none = Entry::TakingQueries{SecretVector<uint32_t>(entry->slots, kUnused)};
+  Entry::Held none;
+  if (entry->round.buckets()) {
+    none = Entry::TakingParts{PartsOfSlots(entry->slots, entry->round.parts_bytes())};
+  } else {
+    none = Entry::TakingQueries{SecretVector<uint32_t>(entry->slots, kUnused)};
+  }
   SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kTakingQueries, none));
   entry->reports = std::move(reports);
   entry->offline_ms = entry->StageMsLocked();
   return absl::OkStatus();
 }
 
-absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
-  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  Entry::Held before = Entry::Online();
-  uint64_t used;
-  {
+// What came while queries were taken, and by slot which of them it is.
+struct Frontend::ClosedQueries {
+  std::shared_ptr<Entry> entry;
+  Entry::Held held;
+  uint32_t used = 0, slots = 0;
+  std::vector<uint32_t> rank;
+
+  // Calls put(number, slot) for every used slot in order, and gives the round its ranks.
+  template <typename IsUsed, typename Put>
+  void ForUsed(const IsUsed& is_used, const Put& put) {
+    rank.assign(slots, kUnused);
+    uint32_t next = 0;
+    for (uint32_t slot = 0; slot < slots; ++slot) {
+      if (!is_used(slot)) continue;
+      put(next, slot);
+      rank[slot] = next++;
+    }
     const MutexLock lock(entry->mutex);
-    SHOAL_RETURN_IF_ERROR(entry->CheckShownLocked(wire::ANSWERING));
-    SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kOnline, before));
-    entry->StartStageLocked();
-    used = entry->used;
+    // If the round has ended meanwhile, drops the ranks.
+    if (auto* const online = std::get_if<Entry::Online>(&entry->held)) {
+      online->rank = std::move(rank);
+    }
   }
-  const SecretVector<uint32_t>& tallies = std::get<Entry::TakingQueries>(before).tallies;
-  const auto slots = static_cast<uint32_t>(tallies.size());
-  std::vector<uint32_t> rank(slots, kUnused);
-  wire::QueryBatchWriter writer(static_cast<uint32_t>(used), slots);
-  uint32_t next = 0;
-  for (uint32_t slot = 0; slot < slots; ++slot) {
-    if (tallies[slot] == kUnused) continue;
-    writer.Put(next, slot, tallies[slot]);
-    rank[slot] = next++;
-  }
-  const MutexLock lock(entry->mutex);
-  // If the round has ended meanwhile, drops the ranks.
-  if (auto* const online = std::get_if<Entry::Online>(&entry->held)) online->rank = std::move(rank);
+};
+
+absl::StatusOr<Frontend::ClosedQueries> Frontend::StopQueries(const Digest& round_id) {
+  ClosedQueries closed;
+  SHOAL_ASSIGN_OR_RETURN(closed.entry, Find(round_id));
+  closed.held = Entry::Online();
+  Entry& entry = *closed.entry;
+  const MutexLock lock(entry.mutex);
+  SHOAL_RETURN_IF_ERROR(entry.CheckShownLocked(wire::ANSWERING));
+  SHOAL_RETURN_IF_ERROR(entry.BecomeLocked(FrontendStage::kOnline, closed.held));
+  entry.StartStageLocked();
+  closed.used = static_cast<uint32_t>(entry.used);
+  closed.slots = static_cast<uint32_t>(entry.slots);
+  return closed;
+}
+
+absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(ClosedQueries closed, StopQueries(round_id));
+  const SecretVector<uint32_t>& tallies = std::get<Entry::TakingQueries>(closed.held).tallies;
+  wire::QueryBatchWriter writer(closed.used, closed.slots);
+  closed.ForUsed([&](uint32_t slot) { return tallies[slot] != kUnused; },
+                 [&](uint32_t next, uint32_t slot) { writer.Put(next, slot, tallies[slot]); });
   return std::move(writer).Take();
+}
+
+absl::StatusOr<HalvesQueries> Frontend::CloseParts(const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(ClosedQueries closed, StopQueries(round_id));
+  const PartsOfSlots& parts = std::get<Entry::TakingParts>(closed.held).parts;
+  const size_t both = closed.entry->round.parts_bytes();
+  const size_t of_b =
+      sharing::PartBytes(sharing::Half::kB, closed.entry->round.buckets()->selection_bytes());
+  wire::RecordBatchWriter a(closed.used, closed.slots, both);
+  wire::RecordBatchWriter b(closed.used, closed.slots, of_b);
+  closed.ForUsed([&](uint32_t slot) { return parts.Has(slot); },
+                 [&](uint32_t next, uint32_t slot) {
+                   a.Put(next, slot, parts.Of(slot));
+                   b.Put(next, slot, parts.Of(slot).last(of_b));
+                 });
+  return HalvesQueries{.a = std::move(a).Take(), .b = std::move(b).Take()};
 }
 
 absl::Status Frontend::AnswersReady(const Digest& round_id, AnswerSource& answers,
                                     const std::function<StageReports()>& reports) {
+  AnswerSource* const all[] = {&answers};
+  return TakeAnswers(round_id, all, reports);
+}
+
+absl::Status Frontend::AnswersReady(const Digest& round_id, AnswerSource& a, AnswerSource& b,
+                                    const std::function<StageReports()>& reports) {
+  AnswerSource* const all[] = {&a, &b};
+  return TakeAnswers(round_id, all, reports);
+}
+
+absl::Status Frontend::TakeAnswers(const Digest& round_id, std::span<AnswerSource* const> halves,
+                                   const std::function<StageReports()>& reports) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   {
     const MutexLock lock(entry->mutex);
     SHOAL_RETURN_IF_ERROR(entry->stage.Advance(FrontendStage::kCollecting));
-    SHOAL_CHECK(answers.size() == entry->used * entry->round.tagged_bytes());
+    SHOAL_CHECK(halves.size() == (entry->round.buckets() ? 2 : 1));
+    for (const AnswerSource* const answers : halves) {
+      SHOAL_CHECK(answers->size() == entry->used * entry->round.tagged_bytes());
+    }
   }
   // Reads without the lock: clients ask how far the round is.
-  absl::StatusOr<Spool> all = Collect(answers, resources_);
+  std::vector<Spool> spools;
+  absl::Status failed;
+  for (size_t i = 0; i < halves.size() && failed.ok(); ++i) {
+    absl::StatusOr<Spool> all = Collect(*halves[i], resources_);
+    failed = all.status();
+    if (all.ok()) spools.push_back(*std::move(all));
+  }
   StageReports stages;
   uint64_t online_ms = 0;
-  if (all.ok()) {
+  if (failed.ok()) {
     {
       const MutexLock lock(entry->mutex);
       online_ms = entry->StageMsLocked();
@@ -819,14 +968,14 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, AnswerSource& answer
     stages = reports();
   }
   const MutexLock lock(entry->mutex);
-  if (!all.ok()) {
+  if (!failed.ok()) {
     // The same answers may come again, if the round has not ended.
     entry->stage.Advance(FrontendStage::kBrokenOff).IgnoreError();
-    return all.status();
+    return failed;
   }
   SHOAL_RETURN_IF_ERROR(entry->stage.Check(FrontendStage::kAnswered));
   Entry::Held held = std::make_shared<const Entry::Answers>(
-      std::move(std::get<Entry::Online>(entry->held).rank), *std::move(all));
+      std::move(std::get<Entry::Online>(entry->held).rank), std::move(spools));
   SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kAnswered, held));
   entry->reports = std::move(stages);
   entry->online_ms = online_ms;
@@ -1043,9 +1192,8 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
                                                            std::span<const BytesView> submissions,
                                                            const Origin& from) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  const uint32_t parties = entry->round.parties();
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Prints> prints,
-                         PrintsOf(submissions, parties, entry->print_key));
+                         PrintsOf(submissions, entry->round, entry->print_key));
   const MutexLock storing(entry->storing);
   // Collects new submissions, in order and once. Only these are written, so that a client that
   // repeats itself does not fill the disk. A full round still acknowledges what it has.
@@ -1058,20 +1206,18 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
     if (!entry->storage.ok()) return entry->StorageFailedLocked(entry->storage);
     const KnownSubmissions& known = std::get<Entry::TakingOnions>(entry->held).known;
     for (size_t i = 0; i < submissions.size(); ++i) {
-      auto same_key = known.find(prints[i].enc);
-      if (same_key == known.end()) {
-        const auto [mine, is_new] = fresh.try_emplace(
-            prints[i].enc,
-            KnownSubmission{prints[i].whole, static_cast<uint32_t>(entry->slots + slots)});
-        if (is_new) {
-          added.push_back(submissions[i]);
-          slots += onion::SubmissionOnions(parties, submissions[i].size());
-          list_bytes += kSubmissionLengthBytes + submissions[i].size();
+      const std::span<const Print> encs = prints[i].encs();
+      const KnownSubmission* same_key = FindOneOf(encs, known);
+      if (same_key == nullptr) same_key = FindOneOf(encs, fresh);
+      if (same_key == nullptr) {
+        for (const Print& enc : encs) {
+          fresh[enc] = {prints[i].whole, static_cast<uint32_t>(entry->slots + slots)};
         }
-        same_key = mine;
-      }
-      // Two plaintexts under one key would be sealed with one nonce.
-      if (same_key->second.whole != prints[i].whole) {
+        added.push_back(submissions[i]);
+        slots += entry->round.SubmissionSlots(submissions[i].size());
+        list_bytes += kSubmissionLengthBytes + submissions[i].size();
+      } else if (same_key->whole != prints[i].whole) {
+        // Two plaintexts under one key would be sealed with one nonce.
         return absl::InvalidArgumentError(
             "another submission came with the same encapsulated key before");
       }
@@ -1096,7 +1242,7 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
   taking->known.merge(fresh);
   Submitted submitted{.first_slots = {}, .counter = entry->round.counter()};
   for (const Prints& print : prints) {
-    submitted.first_slots.push_back(taking->known.at(print.enc).first_slot);
+    submitted.first_slots.push_back(taking->known.at(print.of_encs[0]).first_slot);
   }
   return submitted;
 }
@@ -1107,9 +1253,7 @@ absl::Status Frontend::StorageFailed(const Digest& round_id, absl::Status why) {
   return entry->StorageFailedLocked(std::move(why));
 }
 
-absl::StatusOr<SlotRequest> Frontend::ParseRequest(const Entry& entry, FrontendStage stage,
-                                                   const std::string& slots,
-                                                   const std::string& tokens) const {
+absl::Status Frontend::CheckGivenOut(const Entry& entry, std::span<const uint32_t> slots) const {
   // At one of several machines, a slot that it has not given out has a wrong token: nobody learns
   // from a refusal how many it gave out.
   uint64_t limit = RoomOf(entry.round);
@@ -1117,22 +1261,33 @@ absl::StatusOr<SlotRequest> Frontend::ParseRequest(const Entry& entry, FrontendS
     const MutexLock lock(entry.mutex);
     limit = entry.slots;
   }
-  SHOAL_ASSIGN_OR_RETURN(SlotRequest request, ParseSlots(slots, tokens));
-  for (const uint32_t slot : request.slots) {
+  for (const uint32_t slot : slots) {
     if (slot < limit) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "slot ", slot, machine_.is_alone() ? ": the round gave out " : ": a machine has ", limit));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Frontend::WrongSecret(const Entry& entry, FrontendStage stage, uint32_t slot,
+                                   absl::string_view what) const {
+  const MutexLock lock(entry.mutex);
+  SHOAL_RETURN_IF_ERROR(entry.AllowsLocked(stage, "came too late"));
+  // The next list of live rounds aborts the round.
+  if (!party_->Stage(entry.round.id()).ok()) {
+    return absl::UnavailableError("party 1 has lost the round");
+  }
+  return absl::PermissionDeniedError(absl::StrCat("slot ", slot, ": ", std::string(what)));
+}
+
+absl::StatusOr<SlotRequest> Frontend::ParseRequest(const Entry& entry, FrontendStage stage,
+                                                   const std::string& slots,
+                                                   const std::string& tokens) const {
+  SHOAL_ASSIGN_OR_RETURN(SlotRequest request, ParseSlots(slots, tokens));
+  SHOAL_RETURN_IF_ERROR(CheckGivenOut(entry, request.slots));
   if (const size_t wrong = party_->FirstWrongToken(entry.round.id(), request.slots, request.tokens);
       wrong < request.slots.size()) {
-    const MutexLock lock(entry.mutex);
-    SHOAL_RETURN_IF_ERROR(entry.AllowsLocked(stage, "came too late"));
-    // The next list of live rounds aborts the round.
-    if (!party_->Stage(entry.round.id()).ok()) {
-      return absl::UnavailableError("party 1 has lost the round");
-    }
-    return absl::PermissionDeniedError(
-        absl::StrCat("slot ", request.slots[wrong], ": the token is not this slot's"));
+    return WrongSecret(entry, stage, request.slots[wrong], "the token is not this slot's");
   }
   SHOAL_RETURN_IF_ERROR(CheckDistinct(request.slots));
   return request;
@@ -1141,13 +1296,24 @@ absl::StatusOr<SlotRequest> Frontend::ParseRequest(const Entry& entry, FrontendS
 absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesRequest& request) {
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, ParseRoundId(request.round_id()));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  constexpr FrontendStage kStage = FrontendStage::kTakingQueries;
   {
     const MutexLock lock(entry->mutex);
-    SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(kStage, "takes no queries"));
+    SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(FrontendStage::kTakingQueries, "takes no queries"));
+  }
+  return entry->round.buckets() ? SubmitParts(*entry, request) : SubmitTallies(*entry, request);
+}
+
+absl::StatusOr<uint32_t> Frontend::SubmitTallies(Entry& entry,
+                                                 const wire::SubmitQueriesRequest& request) {
+  constexpr FrontendStage kStage = FrontendStage::kTakingQueries;
+  if (!request.parts().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.parts().size(),
+                     " bytes of parts, which are for rounds of two tiers: "
+                     "this round is for rows, and takes tokens and tallies"));
   }
   SHOAL_ASSIGN_OR_RETURN(const SlotRequest parsed,
-                         ParseRequest(*entry, kStage, request.slots(), request.tokens()));
+                         ParseRequest(entry, kStage, request.slots(), request.tokens()));
   const size_t count = parsed.slots.size();
   if (count == 0 || request.tallies().size() != 4 * count) {
     return absl::InvalidArgumentError("slots and tallies are arrays of different lengths");
@@ -1161,25 +1327,61 @@ absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesReques
           absl::StrCat("slot ", parsed.slots[i], ": its tally is not below 2^31 - 1"));
     }
   }
-  const MutexLock lock(entry->mutex);
-  SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(kStage, "takes no queries"));
-  SecretVector<uint32_t>& taken = std::get<Entry::TakingQueries>(entry->held).tallies;
+  const MutexLock lock(entry.mutex);
+  SHOAL_RETURN_IF_ERROR(entry.AllowsLocked(kStage, "takes no queries"));
+  SecretVector<uint32_t>& taken = std::get<Entry::TakingQueries>(entry.held).tallies;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t before = taken[parsed.slots[i]];
-    if (before != kUnused && before != tallies[i]) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("slot ", parsed.slots[i], ": was used for another query"));
-    }
+    if (before != kUnused && before != tallies[i]) return UsedForAnother(parsed.slots[i]);
   }
   for (size_t i = 0; i < count; ++i) {
     uint32_t& tally = taken[parsed.slots[i]];
-    if (tally == kUnused) {
-      ++entry->used;
-      entry->shares.Use(parsed.slots[i]);
-    }
+    if (tally == kUnused) entry.UseLocked(parsed.slots[i]);
     tally = tallies[i];
   }
   return static_cast<uint32_t>(count);
+}
+
+absl::StatusOr<uint32_t> Frontend::SubmitParts(Entry& entry,
+                                               const wire::SubmitQueriesRequest& request) {
+  constexpr FrontendStage kStage = FrontendStage::kTakingQueries;
+  const size_t each = entry.round.parts_bytes();
+  if (!request.tokens().empty() || !request.tallies().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.tokens().size(), " bytes of tokens and ", request.tallies().size(),
+                     " of tallies, which are for rounds for rows: this round is of two tiers, and "
+                     "takes parts"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> slots, ParseSlotNumbers(request.slots()));
+  const BytesView parts = AsBytes(request.parts());
+  if (slots.empty() || parts.size() != slots.size() * each) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parts.size(), " bytes of parts for ", slots.size(), " slots, of ", each,
+                     " bytes each: part A and part B of a query in this round"));
+  }
+  SHOAL_RETURN_IF_ERROR(CheckGivenOut(entry, slots));
+  if (const size_t wrong = party_->FirstWrongPart(entry.round.id(), slots, parts);
+      wrong < slots.size()) {
+    return WrongSecret(entry, kStage, slots[wrong],
+                       "the tag of its part A is not this slot's, or its piece A did not open");
+  }
+  SHOAL_RETURN_IF_ERROR(CheckDistinct(slots));
+  const MutexLock lock(entry.mutex);
+  SHOAL_RETURN_IF_ERROR(entry.AllowsLocked(kStage, "takes no queries"));
+  PartsOfSlots& taken = std::get<Entry::TakingParts>(entry.held).parts;
+  // All or nothing: other parts for a slot would tell two questions apart.
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (taken.Has(slots[i]) &&
+        !std::ranges::equal(taken.Of(slots[i]), parts.subspan(i * each, each))) {
+      return UsedForAnother(slots[i]);
+    }
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (taken.Has(slots[i])) continue;
+    entry.UseLocked(slots[i]);
+    taken.Set(slots[i], parts.subspan(i * each, each));
+  }
+  return static_cast<uint32_t>(slots.size());
 }
 
 absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
@@ -1193,7 +1395,7 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
     SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(FrontendStage::kAnswered, "has no answers to give"));
     held = std::get<Entry::AnswersPointer>(entry->held);
   }
-  SHOAL_RETURN_IF_ERROR(CheckFetch(request.slots().size() / 4, entry->round.tagged_bytes()));
+  SHOAL_RETURN_IF_ERROR(CheckFetch(request.slots().size() / 4, entry->round.fetched_bytes()));
   SHOAL_ASSIGN_OR_RETURN(const SlotRequest parsed, ParseRequest(*entry, FrontendStage::kAnswered,
                                                                 request.slots(), request.tokens()));
   std::vector<uint64_t> numbers;
@@ -1203,9 +1405,11 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
     }
     numbers.push_back(held->rank[slot]);
   }
+  std::vector<const Spool*> spools;
+  for (const Spool& spool : held->spools) spools.push_back(&spool);
   wire::FetchAnswersResponse response;
   SHOAL_ASSIGN_OR_RETURN(*response.mutable_answers(),
-                         ReadAnswers(held->spool, numbers, entry->round.tagged_bytes()));
+                         ReadAnswers(spools, numbers, entry->round.tagged_bytes()));
   return response;
 }
 

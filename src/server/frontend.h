@@ -14,6 +14,11 @@
 // until they would have expired: a client that waits for one learns that it is over, and asks in
 // another round.
 //
+// A round of two tiers (docs/protocol.md, section 11) has the same states. Its submissions have two
+// pieces, its queries two parts, its answers two halves: piece A is checked and opened here, as a
+// whole submission is in a round for rows, and so are parts A; pieces B and parts B go to party 2
+// as they came. The journal keeps submissions as they were received.
+//
 // A round that was answered leaves its term, if it has one, however it ends then. Refreshes are not
 // done here (refreshes.h).
 //
@@ -46,6 +51,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/base/address_block.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
@@ -94,7 +100,7 @@ struct RoundPlan {
 };
 
 // INVALID_ARGUMENT names the field and the allowed range. FAILED_PRECONDITION: the plan has terms,
-// and the roster allows none, or has a party of several machines.
+// and the roster allows none, is of two tiers, or has a party of several machines.
 absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster);
 
 // Which machine of party 1 a frontend is. Machine 0 is the head.
@@ -114,6 +120,18 @@ struct Counts {
   uint64_t counted_onions = 0, counted_queries = 0;
   // Why what clients sent cannot be stored (any more). May name files.
   absl::Status storage = {};
+};
+
+// Of a round of two tiers, both lists with one piece for every submission: pieces A for party 1,
+// pieces B for party 2.
+struct HalvesSubmissions {
+  Submissions a, b;
+};
+
+// Of a round of two tiers, both encoded as batches of records over the slots (wire/query_batch.h):
+// of half A part A | part B of each query, of half B part B.
+struct HalvesQueries {
+  Bytes a, b;
 };
 
 // How much later than the head a machine may show a state; the head aborts the round otherwise.
@@ -182,16 +200,24 @@ class Frontend {
   absl::StatusOr<Submissions> Seal(const Digest& round_id);
   // The same submissions again, while the offline stage runs. FAILED_PRECONDITION otherwise.
   absl::StatusOr<Submissions> SubmissionsAgain(const Digest& round_id);
+  // The same two in a round of two tiers.
+  absl::StatusOr<HalvesSubmissions> SealHalves(const Digest& round_id);
+  absl::StatusOr<HalvesSubmissions> PiecesAgain(const Digest& round_id);
   // Begins to take queries. NOT_FOUND or FAILED_PRECONDITION also if party 1 does not hold what
   // they need (any more): the round can then only be aborted.
   absl::Status OfflineDone(const Digest& round_id, StageReports reports);
   // Takes no more queries. Returns them encoded, as party 1's input.
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
+  // The same in a round of two tiers.
+  absl::StatusOr<HalvesQueries> CloseParts(const Digest& round_id);
   // Takes what party 1's node returns: one answer for every used slot, in order. No client gets an
   // answer before all are taken. Keeps the source's list, or a copy of what is in a file. Calls
   // `reports` after that. After an error of the source or the spool the round stays ANSWERING, and
   // the same answers may come again.
   absl::Status AnswersReady(const Digest& round_id, AnswerSource& answers,
+                            const std::function<StageReports()>& reports);
+  // The same in a round of two tiers, for the answers of both halves.
+  absl::Status AnswersReady(const Digest& round_id, AnswerSource& a, AnswerSource& b,
                             const std::function<StageReports()>& reports);
   // Erases what is held of the round. A client that is just being handed answers still gets them.
   // May be called again. Clients are shown the end; at a machine that is not the head, when the
@@ -244,14 +270,15 @@ class Frontend {
   std::vector<wire::RoundReport> Reports() const;
 
   // Gives the onions of every submission (src/onion/onion.h) slots in a row, and a submission that
-  // is known the same again. All or nothing. The caller must call journal->Sync(counter) before it
+  // is known the same again. In a round of two tiers a submission has two pieces, and onion i of
+  // both the same slot. All or nothing. The caller must call journal->Sync(counter) before it
   // acknowledges; one call serves many requests. Writes to the journal, so not for I/O threads.
   // INVALID_ARGUMENT: none, or one that has not the length of a submission, or has the encapsulated
-  // key of another one; FAILED_PRECONDITION: the round takes no onions (any more);
-  // RESOURCE_EXHAUSTED: the round is full, or this machine's part of it, or `from` has its share;
-  // NOT_FOUND: no such round (a round of an earlier process is ABORTED instead). If the journal
-  // fails, the error of StorageFailed. UNAVAILABLE: one of several machines has ended the round, of
-  // which clients are about to be told.
+  // key of another one, or in either piece one that came before; FAILED_PRECONDITION: the round
+  // takes no onions (any more); RESOURCE_EXHAUSTED: the round is full, or this machine's part of
+  // it, or `from` has its share; NOT_FOUND: no such round (a round of an earlier process is ABORTED
+  // instead). If the journal fails, the error of StorageFailed. UNAVAILABLE: one of several
+  // machines has ended the round, of which clients are about to be told.
   struct Submitted {
     std::vector<uint32_t> first_slots;  // of each submission
     RoundCounter counter;
@@ -265,18 +292,19 @@ class Frontend {
   // of `why`.
   absl::Status StorageFailed(const Digest& round_id, absl::Status why);
 
-  // Takes a tally for every slot. All or nothing; the same request may come again.
-  // INVALID_ARGUMENT: arrays of different lengths, a tally not below p, a slot named twice or not
-  // given out; PERMISSION_DENIED: a token that is not the slot's (or a dead slot, or at one of
-  // several machines a slot that it has, and has not given out);
-  // FAILED_PRECONDITION: the round takes no queries, or the slot was used for another query;
-  // UNAVAILABLE: party 1 has lost the round, which is about to be aborted; NOT_FOUND: no such
-  // round.
+  // Takes a tally for every slot, or in a round of two tiers two parts. All or nothing; the same
+  // request may come again.
+  // INVALID_ARGUMENT: arrays of different lengths, or what belongs to the other kind of round, a
+  // tally not below p, a slot named twice or not given out; PERMISSION_DENIED: a token that is not
+  // the slot's, or the tag of a part A (or a dead slot, or at one of several machines a slot that
+  // it has, and has not given out); FAILED_PRECONDITION: the round takes no queries, or the slot
+  // was used for another query; UNAVAILABLE: party 1 has lost the round, which is about to be
+  // aborted; NOT_FOUND: no such round.
   absl::StatusOr<uint32_t> SubmitQueries(const wire::SubmitQueriesRequest& request);
 
-  // Returns the answers of used slots. Codes as above. INVALID_ARGUMENT also for more than 2 MiB of
-  // answers, unless it is one answer; FAILED_PRECONDITION: the round is not answered (yet, or any
-  // more), or a slot was not used.
+  // Returns the answers of used slots, in a round of two tiers both halves of each. Codes as above.
+  // INVALID_ARGUMENT also for more than 2 MiB of answers, unless it is one answer;
+  // FAILED_PRECONDITION: the round is not answered (yet, or any more), or a slot was not used.
   absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
       const wire::FetchAnswersRequest& request) const;
 
@@ -304,11 +332,27 @@ class Frontend {
   uint64_t RoomOf(const round::Round& round) const {
     return round.header().max_slots() / machine_.count;
   }
-  // `stage`: in which the caller found the round. A round that has left it meanwhile is the error,
-  // not the tokens, which are all wrong then.
+  // INVALID_ARGUMENT for a slot that was not given out.
+  absl::Status CheckGivenOut(const Entry& entry, std::span<const uint32_t> slots) const;
+  // The error for a slot whose token, or tag of a part, is wrong, as `what` says. `stage`: in which
+  // the caller found the round. A round that has left it meanwhile is the error, not the tokens,
+  // which are all wrong then.
+  absl::Status WrongSecret(const Entry& entry, FrontendStage stage, uint32_t slot,
+                           absl::string_view what) const;
+  // Slots and tokens that are right.
   absl::StatusOr<SlotRequest> ParseRequest(const Entry& entry, FrontendStage stage,
                                            const std::string& slots,
                                            const std::string& tokens) const;
+  // The two kinds of SubmitQueries.
+  absl::StatusOr<uint32_t> SubmitTallies(Entry& entry, const wire::SubmitQueriesRequest& request);
+  absl::StatusOr<uint32_t> SubmitParts(Entry& entry, const wire::SubmitQueriesRequest& request);
+  // Takes no more onions; takes no more queries, and returns what came of them.
+  absl::Status SealOnions(const Digest& round_id);
+  struct ClosedQueries;
+  absl::StatusOr<ClosedQueries> StopQueries(const Digest& round_id);
+  // Takes the answers, of each half if there are two.
+  absl::Status TakeAnswers(const Digest& round_id, std::span<AnswerSource* const> halves,
+                           const std::function<StageReports()>& reports);
   // Whether a term that party 1 has is named in lists as one whose round is over.
   bool TermLivesLocked(const Digest& round_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives a draft its term, if it is to have one.

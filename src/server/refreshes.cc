@@ -231,8 +231,8 @@ absl::StatusOr<wire::FetchRefreshResponse> Refreshes::FetchRefresh(
   SHOAL_ASSIGN_OR_RETURN(const std::vector<uint64_t> places,
                          terms_->Places(header, shown->tags.front(), parsed.slots, parsed.tokens));
   wire::FetchRefreshResponse response;
-  SHOAL_ASSIGN_OR_RETURN(*response.mutable_answers(),
-                         ReadAnswers(shown->answers, places, tagged_bytes));
+  const Spool* const answers[] = {&shown->answers};
+  SHOAL_ASSIGN_OR_RETURN(*response.mutable_answers(), ReadAnswers(answers, places, tagged_bytes));
   return response;
 }
 

@@ -22,15 +22,19 @@ struct SlotRequest {
 
 // INVALID_ARGUMENT unless the two are arrays of one length.
 absl::StatusOr<SlotRequest> ParseSlots(absl::string_view slots, absl::string_view tokens);
+// INVALID_ARGUMENT unless it is an array of slots.
+absl::StatusOr<std::vector<uint32_t>> ParseSlotNumbers(absl::string_view slots);
 // INVALID_ARGUMENT if a slot is named twice.
 absl::Status CheckDistinct(std::vector<uint32_t> slots);
 
 // INVALID_ARGUMENT for more than 2 MiB of answers in one response, unless it is one answer.
-absl::Status CheckFetch(uint64_t answers, uint64_t tagged_bytes);
-// The answers with these numbers, in this order, which the spool has one after the other. Reads
-// once for each run of adjacent ones, as a client's slots mostly are adjacent. Errors of the spool.
-absl::StatusOr<std::string> ReadAnswers(const Spool& spool, std::span<const uint64_t> numbers,
-                                        uint64_t tagged_bytes);
+// `answer_bytes`: what a client fetches for a slot.
+absl::Status CheckFetch(uint64_t answers, uint64_t answer_bytes);
+// The answers with these numbers, in this order: of each what all the spools have of it, one after
+// the other. A spool has tagged_bytes of every answer. Reads once for each run of adjacent ones, as
+// a client's slots mostly are adjacent. Errors of the spools.
+absl::StatusOr<std::string> ReadAnswers(std::span<const Spool* const> spools,
+                                        std::span<const uint64_t> numbers, uint64_t tagged_bytes);
 
 }  // namespace shoal::server
 

@@ -10,9 +10,16 @@ absl::Status OwnSteps::Open(const round::Round& round) { return frontend_->Open(
 
 absl::StatusOr<uint64_t> OwnSteps::Seal(const Digest& round_id) {
   // Offline reads the submissions anew in each try.
-  SHOAL_RETURN_IF_ERROR(frontend_->Seal(round_id).status());
+  SHOAL_ASSIGN_OR_RETURN(const bool two_tiers, HasTwoTiers(round_id));
+  SHOAL_RETURN_IF_ERROR(two_tiers ? frontend_->SealHalves(round_id).status()
+                                  : frontend_->Seal(round_id).status());
   SHOAL_ASSIGN_OR_RETURN(const server::Counts counts, frontend_->Own(round_id));
   return counts.onions;
+}
+
+absl::StatusOr<bool> OwnSteps::HasTwoTiers(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
+  return header.header().query_buckets() != 0;
 }
 
 absl::Status OwnSteps::Together(const Digest& round_id, absl::Status done, bool alone) {
@@ -29,6 +36,10 @@ absl::Status OwnSteps::Offline(const Digest& round_id, uint64_t attempt) {
 
 absl::Status OwnSteps::TryOffline(const Digest& round_id, uint64_t attempt, bool& alone) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
+  if (header.header().query_buckets() != 0) {
+    SHOAL_ASSIGN_OR_RETURN(server::HalvesSubmissions pieces, frontend_->PiecesAgain(round_id));
+    return node_->OfflineOfHalves(header, std::move(pieces.a), std::move(pieces.b));
+  }
   SHOAL_ASSIGN_OR_RETURN(server::Submissions submissions, frontend_->SubmissionsAgain(round_id));
   alone = false;
   return node_->Offline(header, std::move(submissions), attempt);
@@ -39,10 +50,16 @@ absl::Status OwnSteps::OpenForQueries(const Digest& round_id, server::StageRepor
 }
 
 absl::StatusOr<uint64_t> OwnSteps::CloseQueries(const Digest& round_id) {
-  SHOAL_ASSIGN_OR_RETURN(Bytes queries, frontend_->CloseQueries(round_id));
+  SHOAL_ASSIGN_OR_RETURN(const bool two_tiers, HasTwoTiers(round_id));
+  Queries queries;
+  if (two_tiers) {
+    SHOAL_ASSIGN_OR_RETURN(queries, frontend_->CloseParts(round_id));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(queries, frontend_->CloseQueries(round_id));
+  }
   {
     const MutexLock lock(mutex_);
-    queries_[round_id] = std::make_shared<const Bytes>(std::move(queries));
+    queries_[round_id] = std::make_shared<const Queries>(std::move(queries));
   }
   // An end that came before that has found nothing to erase.
   if (const auto stage = frontend_->Stage(round_id); !stage.ok() || server::IsFinal(*stage)) {
@@ -65,7 +82,7 @@ absl::Status OwnSteps::TryOnline(const Digest& round_id, uint64_t attempt,
   // In an earlier try, in which another machine failed.
   SHOAL_ASSIGN_OR_RETURN(const server::FrontendStage stage, frontend_->Stage(round_id));
   if (stage == server::FrontendStage::kAnswered) return absl::OkStatus();
-  std::shared_ptr<const Bytes> queries;
+  std::shared_ptr<const Queries> queries;
   {
     const MutexLock lock(mutex_);
     const auto found = queries_.find(round_id);
@@ -74,11 +91,18 @@ absl::Status OwnSteps::TryOnline(const Digest& round_id, uint64_t attempt,
     }
     queries = found->second;
   }
-  alone = false;
-  SHOAL_ASSIGN_OR_RETURN(const auto answers, node_->OnlineOfKept(round_id, *queries, attempt));
-  // All answers of the next party are here, so that from here on no link is concerned.
-  alone = true;
-  SHOAL_RETURN_IF_ERROR(frontend_->AnswersReady(round_id, *answers, reports));
+  if (const auto* const halves = std::get_if<server::HalvesQueries>(queries.get())) {
+    SHOAL_ASSIGN_OR_RETURN(const server::HalvesAnswers answers,
+                           node_->OnlineOfHalves(round_id, halves->a, halves->b));
+    SHOAL_RETURN_IF_ERROR(frontend_->AnswersReady(round_id, *answers.a, *answers.b, reports));
+  } else {
+    alone = false;
+    SHOAL_ASSIGN_OR_RETURN(const auto answers,
+                           node_->OnlineOfKept(round_id, std::get<Bytes>(*queries), attempt));
+    // All answers of the next party are here, so that from here on no link is concerned.
+    alone = true;
+    SHOAL_RETURN_IF_ERROR(frontend_->AnswersReady(round_id, *answers, reports));
+  }
   const MutexLock lock(mutex_);
   queries_.erase(round_id);
   return absl::OkStatus();

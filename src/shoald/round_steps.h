@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -82,6 +83,7 @@ class OwnSteps final : public RoundSteps {
   bool HoldsQueries(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  absl::StatusOr<bool> HasTwoTiers(const Digest& round_id) const;
   // The stages, where a machine of several ends its party's round after an error that the others
   // have not heard of: `alone` says so.
   absl::Status TryOffline(const Digest& round_id, uint64_t attempt, bool& alone);
@@ -94,8 +96,10 @@ class OwnSteps final : public RoundSteps {
   server::ChainNode* const node_;
 
   mutable Mutex mutex_;
-  // What went to the next party, in case it has to be sent again. Until the answers are here.
-  std::map<Digest, std::shared_ptr<const Bytes>> queries_ ABSL_GUARDED_BY(mutex_);
+  // What went to the next party, in case it has to be sent again: a batch, or those of both halves.
+  // Until the answers are here.
+  using Queries = std::variant<Bytes, server::HalvesQueries>;
+  std::map<Digest, std::shared_ptr<const Queries>> queries_ ABSL_GUARDED_BY(mutex_);
 };
 
 // How the head's orders reach the other machines. Thread-safe. Calls end with an error when the job

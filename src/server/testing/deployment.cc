@@ -397,18 +397,31 @@ absl::StatusOr<std::vector<Digest>> Deployment::SendList() {
 
 absl::Status Deployment::RunOffline(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
-  SHOAL_ASSIGN_OR_RETURN(Submissions submissions, frontend_->Seal(round_id));
-  SHOAL_RETURN_IF_ERROR(node(1).Offline(header, std::move(submissions)));
+  if (header.header().query_buckets() != 0) {
+    SHOAL_ASSIGN_OR_RETURN(HalvesSubmissions pieces, frontend_->SealHalves(round_id));
+    SHOAL_RETURN_IF_ERROR(
+        node(1).OfflineOfHalves(header, std::move(pieces.a), std::move(pieces.b)));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(Submissions submissions, frontend_->Seal(round_id));
+    SHOAL_RETURN_IF_ERROR(node(1).Offline(header, std::move(submissions)));
+  }
   SHOAL_ASSIGN_OR_RETURN(StageReports reports, node(1).Reports(round_id));
   return frontend_->OfflineDone(round_id, std::move(reports));
 }
 
 absl::Status Deployment::RunOnline(const Digest& round_id) {
+  const auto reports = [&] { return node(1).Reports(round_id).value_or(StageReports()); };
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
+  if (header.header().query_buckets() != 0) {
+    SHOAL_ASSIGN_OR_RETURN(const HalvesQueries queries, frontend_->CloseParts(round_id));
+    SHOAL_ASSIGN_OR_RETURN(const HalvesAnswers answers,
+                           node(1).OnlineOfHalves(round_id, queries.a, queries.b));
+    return frontend_->AnswersReady(round_id, *answers.a, *answers.b, reports);
+  }
   SHOAL_ASSIGN_OR_RETURN(const Bytes queries, frontend_->CloseQueries(round_id));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<AnswerSource> answers,
                          node(1).OnlineOfKept(round_id, queries));
-  return frontend_->AnswersReady(
-      round_id, *answers, [&] { return node(1).Reports(round_id).value_or(StageReports()); });
+  return frontend_->AnswersReady(round_id, *answers, reports);
 }
 
 namespace {
