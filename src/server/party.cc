@@ -622,8 +622,8 @@ Party::Largest Party::LargestOfEpochs() const {
   Largest largest;
   const auto count = [&](const round::TableFacts& facts) {
     largest.rows = std::max(largest.rows, facts.rows);
-    largest.answer_bytes = std::max<uint64_t>(largest.answer_bytes,
-                                              facts.row_bytes + signature::kSignatureBytes);
+    largest.answer_bytes =
+        std::max<uint64_t>(largest.answer_bytes, facts.row_bytes + signature::kSignatureBytes);
     if (facts.query_buckets == 0) return;
     const size_t s = QueryBuckets(facts.rows, facts.query_buckets).selection_bytes();
     largest.buckets = std::max<uint64_t>(largest.buckets, facts.query_buckets);
@@ -657,8 +657,7 @@ Party::InputLimits Party::MaxInput() const {
   limits.queries_bytes =
       wire::MaxRecordBatchBytes(static_cast<uint32_t>(onions), largest.record_bytes);
   limits.pieces_bytes = slots * (kSubmissionLengthBytes + onion::SubmissionBytes(2, 1));
-  limits.parts_bytes =
-      wire::MaxRecordBatchBytes(slots, sharing::PartBytes(sharing::Half::kB, 0));
+  limits.parts_bytes = wire::MaxRecordBatchBytes(slots, sharing::PartBytes(sharing::Half::kB, 0));
   limits.half_answers_bytes = onions * sharing::TaggedBytes(largest.answer_bytes);
   return limits;
 }

@@ -230,6 +230,25 @@ absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::BeginHalfAnswers(
   return std::make_unique<HalfAnswersSink>(this, *id, *std::move(answers));
 }
 
+absl::StatusOr<PeerService::Response> PeerService::AnswerRefresh(const wire::Frame& request) {
+  if (request.type == FrameType::kProposeRefresh) {
+    wire::ProposeRefreshRequest message;
+    SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+    SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum, node_->ProposeRefresh(message.header()));
+    wire::ProposeRefreshResponse response;
+    response.set_signature(ToString(sum.bytes()));
+    return Response{wire::MakeFrame(request.type, response)};
+  }
+  wire::RefreshRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  SHOAL_ASSIGN_OR_RETURN(auto answers, node_->Refresh(message.header()));
+  wire::RefreshResponse response;
+  for (const round::RefreshTag& tag : answers->tags()) {
+    absl::StrAppend(response.mutable_tags(), AsText(tag));
+  }
+  return Response{wire::MakeFrame(request.type, response), std::move(answers)};
+}
+
 absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
   if (node_ == nullptr && request.type != FrameType::kOnline) {
     return NotTheHead();
@@ -275,25 +294,9 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
       heard_at_s_ = since_start_.Seconds();
       return Response{wire::MakeFrame(request.type, ToWire(answer))};
     }
-    case FrameType::kProposeRefresh: {
-      wire::ProposeRefreshRequest message;
-      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-      SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
-                             node_->ProposeRefresh(message.header()));
-      wire::ProposeRefreshResponse response;
-      response.set_signature(ToString(sum.bytes()));
-      return Response{wire::MakeFrame(request.type, response)};
-    }
-    case FrameType::kRefresh: {
-      wire::RefreshRequest message;
-      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-      SHOAL_ASSIGN_OR_RETURN(auto answers, node_->Refresh(message.header()));
-      wire::RefreshResponse response;
-      for (const round::RefreshTag& tag : answers->tags()) {
-        absl::StrAppend(response.mutable_tags(), AsText(tag));
-      }
-      return Response{wire::MakeFrame(request.type, response), std::move(answers)};
-    }
+    case FrameType::kProposeRefresh:
+    case FrameType::kRefresh:
+      return AnswerRefresh(request);
     case FrameType::kPartyStates: {
       if (states_ == nullptr) return absl::UnimplementedError("this party says nothing of itself");
       wire::PartyStatesRequest message;

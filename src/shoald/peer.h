@@ -60,6 +60,8 @@ class PeerService {
   // A machine has a call for each machine of the party before.
   int Most(int calls) const { return calls * static_cast<int>(parts_->senders()); }
   absl::StatusOr<Response> Answer(wire::Frame request);
+  // Both calls of a refresh.
+  absl::StatusOr<Response> AnswerRefresh(const wire::Frame& request);
   absl::StatusOr<std::unique_ptr<net::BulkSink>> BeginPieces(const wire::Frame& request,
                                                              uint64_t bulk_bytes);
   absl::StatusOr<std::unique_ptr<net::BulkSink>> BeginHalfAnswers(const wire::Frame& request,

@@ -278,7 +278,9 @@ Deployment::~Deployment() {
 }
 
 uint64_t World::MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places) {
-  TableContent table{.facts = {.manifest_digest = {}, .rows = rows, .row_bytes = row_bytes,
+  TableContent table{.facts = {.manifest_digest = {},
+                               .rows = rows,
+                               .row_bytes = row_bytes,
                                .query_buckets = query_buckets_},
                      .answers = nullptr};
   random_.Fill(table.facts.manifest_digest);
