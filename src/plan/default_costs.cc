@@ -10,8 +10,7 @@ namespace {
 // within a party and digests are estimated from what that one measured beside other costs; those
 // between parties were measured with AES-256-GCM. What answer tags add (the key 25 ns; a tag 6 ns,
 // and 0.17 for each byte) was measured with AVX2 on an Intel at 2.6 GHz. Two tiers (tier_*) were
-// measured on two virtual cores of an Intel Xeon with AVX-512 at a load of 8; of these the scan and
-// the way back by //src/bench:two_tiers_benchmark, whose stages are longer.
+// measured on two virtual cores of an Intel Xeon with AVX-512 at a load of 7.
 constexpr char kCosts[] = R"(
 machine: "AMD EPYC, 2 cores, AVX2"
 seal_ns: 7503
@@ -114,18 +113,18 @@ refresh_kept_byte_ns: 1.235
 refresh_fetch_ns: 125.3
 term_byte_ns: 11.28
 refresh_serial: 0.2929
-tier_noise_ns: 32.59
-tier_forward_ns: 173.8
-tier_forward_noise_ns: 61.29
-tier_selection_byte_ns: 2.375
-tier_open_ns: 161.1
-tier_answer_byte_ns: 0.9511
-tier_scan_byte_ns: 0.0056
-tier_read_byte_ns: 0.1072
-tier_back_ns: 180
-tier_back_byte_ns: 0.93
-tier_drop_ns: 10
-tier_drop_byte_ns: 0.3335
+tier_noise_ns: 28.72
+tier_forward_ns: 129.2
+tier_forward_noise_ns: 56.57
+tier_selection_byte_ns: 2.723
+tier_open_ns: 135.7
+tier_answer_byte_ns: 0.7325
+tier_scan_byte_ns: 0.004949
+tier_read_byte_ns: 0.1327
+tier_back_ns: 28.89
+tier_back_byte_ns: 0.8332
+tier_drop_ns: 5.078
+tier_drop_byte_ns: 0.4998
 )";
 
 }  // namespace
