@@ -23,12 +23,12 @@
 #include "src/base/byte_source.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/base/stopwatch.h"
 #include "src/machines/chunk_seal.h"
 #include "src/machines/transport.h"
 #include "src/onion/onion.h"
 #include "src/parallel/content_mac.h"
 #include "src/pir/registry/registry.h"
+#include "src/plan/measure.h"
 #include "src/plan/synthetic_term.h"
 #include "src/round/refresh.h"
 #include "src/server/offline.h"
@@ -48,54 +48,7 @@
 namespace shoal::plan {
 namespace {
 
-// The cost of one piece of work.
-struct Cost {
-  double cpu_ns = 0;
-  double own_ns = 0;  // the calling thread's part of cpu_ns
-
-  Cost operator+(const Cost& other) const { return {cpu_ns + other.cpu_ns, own_ns + other.own_ns}; }
-};
-
-// The cost of one run.
-template <typename Body>
-Cost Once(const Body& body) {
-  const Stopwatch own(Stopwatch::kThread), cpu(Stopwatch::kProcess);
-  body();
-  return {static_cast<double>(cpu.Nanoseconds()), static_cast<double>(own.Nanoseconds())};
-}
-
-// The median run. The fastest run would stand for an undisturbed round, but rounds share their
-// machine with TLS, the kernel and each other.
-Cost Middle(std::vector<Cost> costs) {
-  std::sort(costs.begin(), costs.end(),
-            [](const Cost& x, const Cost& y) { return x.cpu_ns < y.cpu_ns; });
-  return costs[costs.size() / 2];
-}
-
-// The median cost of several runs. `run` prepares what the work needs and returns the work's cost.
-template <typename Run>
-Cost Typical(const Run& run) {
-  return Middle({run(), run(), run()});
-}
-
-Cost Each(const Cost& cost, size_t n) {
-  const auto count = static_cast<double>(n);
-  return {cost.cpu_ns / count, cost.own_ns / count};
-}
-
-double Positive(double ns) { return std::max(0.01, ns); }
-
-// The share of the processor time that the calling thread spends alone. In a parallel loop it works
-// as much as each of the pool's threads; any time beyond that was spent outside loops.
-double SerialShare(const Cost& cost, const ThreadPool& pool) {
-  const double helpers = cost.cpu_ns - cost.own_ns;
-  const double loops = helpers * (1 + 1 / static_cast<double>(pool.size()));
-  return std::clamp(1 - loops / cost.cpu_ns, 0.001, 1.0);
-}
-
 constexpr size_t kMostParties = 8;
-// Runs of each kind where a difference is measured. The kinds take turns.
-constexpr int kTurns = 5;
 
 // Bytes of a list that are handled at a time.
 constexpr size_t kPiece = 1 << 20;
@@ -111,27 +64,6 @@ void Digest(ByteSource& source, const ContentMac& mac, ThreadPool& pool) {
     digest.Update(piece, pool);
   }
   (void)digest.Finish();
-}
-
-// Resources for a stage whose memory comes fresh from the system.
-struct FreshPlace {
-  explicit FreshPlace(ThreadPool& pool) : resources{.pool = &pool, .spools = &spools} {}
-  // Touches memory for a spool of `bytes` bytes beforehand. The model counts the cost of fresh
-  // pages separately (fresh_byte_ns).
-  void Warm(uint64_t bytes) { (void)*spools.Create(bytes); }
-  SpoolPlace spools{"/tmp", uint64_t{1} << 40};  // in memory
-  const std::shared_ptr<Arena> arena = *Arena::Reserve(&spools, 0, 0, "calibration");
-  const server::Resources resources;
-};
-
-noise::Distribution SomeNoise() {
-  return *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
-                                       .epsilon = 1,
-                                       .delta = 1e-6,
-                                       .phi = 1,
-                                       .mode = 15,
-                                       .left_scale = 1.25,
-                                       .right_scale = 5});
 }
 
 // Party 1 of a made-up round, or another one, with `hops` parties after it.
@@ -159,16 +91,16 @@ void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& c
     party.context.max_rows = n / (19 * hops) + 1;  // rows with about 19 noise queries each
     FreshPlace place(pool);
     server::NoiseBatch made;
-    const Cost cost =
+    const Spent cost =
         Once([&] { made = *MakeNoise(party.context, party.secrets, place.resources); });
     return Each(cost, made.size());
   };
-  std::vector<Cost> of_few, of_many;
+  std::vector<Spent> of_few, of_many;
   for (int run = 0; run < kTurns; ++run) {
     of_few.push_back(once(kFew));
     of_many.push_back(once(kMany));
   }
-  const Cost few = Middle(of_few), many = Middle(of_many);
+  const Spent few = Middle(of_few), many = Middle(of_many);
   // Bytes that the layers of an onion seal.
   const auto bytes_of = [](size_t hops) {
     double bytes = 0;
@@ -192,7 +124,7 @@ void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& c
 double MoveByteNs(size_t n, std::span<const uint32_t> places, ThreadPool& pool) {
   constexpr size_t kRecord = onion::OnionBytes(1), kRun = 1 << 16;
   Bytes records(std::min(n, kRun) * kRecord, 1);
-  const Cost cost = Typical([&] {
+  const Spent cost = Typical([&] {
     FreshPlace place(pool);
     return Once([&] {
       shuffle::Scatter scatter = *shuffle::Scatter::Create(
@@ -284,15 +216,15 @@ class PracticeOffline {
   }
 
   // The median cost of an onion: of opening it, and of everything after that.
-  Cost Open() const { return Each(Middle(open_), n_); }
-  Cost Rest() const { return Each(Middle(rest_), n_); }
+  Spent Open() const { return Each(Middle(open_), n_); }
+  Spent Rest() const { return Each(Middle(rest_), n_); }
 
  private:
   const size_t n_;
   SyntheticParty party_;
   ThreadPool& pool_;
   Bytes input_;
-  std::vector<Cost> open_, rest_;
+  std::vector<Spent> open_, rest_;
 };
 
 // The cost of a byte of an onion, sealed and digested; opening it costs as much as sealing. Onions
@@ -322,7 +254,7 @@ double OnionByteNs(size_t n, RandomSource& random, ThreadPool& pool) {
   std::vector<double> differences;
   for (int run = 0; run < kTurns; ++run) differences.push_back(seal(kLong) - seal(kShort));
   std::sort(differences.begin(), differences.end());
-  const Cost digest = Typical([&] { return Once([&] { (void)party.mac.Of(boxes, pool); }); });
+  const Spent digest = Typical([&] { return Once([&] { (void)party.mac.Of(boxes, pool); }); });
   return Positive(differences[kTurns / 2] / (kLong - kShort) + Each(digest, boxes.size()).cpu_ns);
 }
 
@@ -382,8 +314,8 @@ class PracticeOnline {
 
   // Makes what the offline stage makes ahead for these answers. There are no pads if answers have
   // no bytes.
-  Cost Ready(size_t answer_bytes) {
-    Cost cost;
+  Spent Ready(size_t answer_bytes) {
+    Spent cost;
     forwarding_ = {};
     for (server::OnlineMaterial* state : {&plain_, &noisy_}) {
       state->pads = {};
@@ -402,7 +334,7 @@ class PracticeOnline {
   }
 
   // Forwards queries as Party::Queries does, with as many noise queries or with none.
-  Cost Forward(bool noise) {
+  Spent Forward(bool noise) {
     server::OnlineMaterial& state = noise ? noisy_ : plain_;
     forwarding_ = {};
     const FreshPlace& place = *(noise ? noisy_place_ : plain_place_);
@@ -418,7 +350,7 @@ class PracticeOnline {
   }
 
   // Returns answers as Party::Answers does, after Ready and Forward.
-  Cost Back(bool noise, size_t answer_bytes) {
+  Spent Back(bool noise, size_t answer_bytes) {
     const server::OnlineMaterial& state = noise ? noisy_ : plain_;
     party_.context.answer_bytes = answer_bytes;
     const Bytes piece(kPiece);
@@ -446,7 +378,7 @@ class PracticeOnline {
   }
 
   // Answers queries as Party::AnswerQueries does, after Ready.
-  Cost Answer(size_t answer_bytes, double table_bytes) {
+  Spent Answer(size_t answer_bytes, double table_bytes) {
     const auto rows = static_cast<uint64_t>(table_bytes / static_cast<double>(answer_bytes));
     const Bytes table(rows * answer_bytes, 1);
     std::vector<uint32_t> asked(n_);
@@ -512,7 +444,7 @@ void MeasureOnline(size_t n, CurveEnd set, RandomSource& random, ThreadPool& poo
                    UnitCosts& costs) {
   // Long answers use fewer positions, for as many bytes.
   PracticeOnline online(n, random, pool), fewer(std::max<size_t>(n / 8, 1024), random, pool);
-  std::vector<Cost> runs[13];
+  std::vector<Spent> runs[13];
   for (int run = 0; run < kTurns; ++run) {
     size_t next = 8;
     runs[next++].push_back(online.Ready(0));
@@ -530,9 +462,9 @@ void MeasureOnline(size_t n, CurveEnd set, RandomSource& random, ThreadPool& poo
     runs[next++].push_back(fewer.Answer(kLongAnswer, kNearTableBytes));
     runs[12].push_back(online.Answer(kShortAnswer, kFarTableBytes));
   }
-  const Cost forward = Middle(runs[0]), back = Middle(runs[1]), back_long = Middle(runs[2]),
-             forward_noise = Middle(runs[3]), drop = Middle(runs[4]), drop_long = Middle(runs[5]),
-             answer = Middle(runs[6]), answer_long = Middle(runs[7]);
+  const Spent forward = Middle(runs[0]), back = Middle(runs[1]), back_long = Middle(runs[2]),
+              forward_noise = Middle(runs[3]), drop = Middle(runs[4]), drop_long = Middle(runs[5]),
+              answer = Middle(runs[6]), answer_long = Middle(runs[7]);
   costs.set_far_row_ns(Positive(Middle(runs[12]).cpu_ns - answer.cpu_ns));
   PutLine(set, Middle(runs[9]).cpu_ns - Middle(runs[8]).cpu_ns,
           Middle(runs[11]).cpu_ns - Middle(runs[10]).cpu_ns, *costs.mutable_mask(),
@@ -578,7 +510,7 @@ class PracticeRefreshes {
         .rows = static_cast<uint64_t>(table_bytes / static_cast<double>(answer_bytes)),
         .answer_bytes = answer_bytes};
     term_ = *SyntheticTerm::Create(shape, "/tmp", random, place_.resources);
-    Cost keep;
+    Spent keep;
     for (const uint32_t party : {1u, 2u}) {
       SHOAL_CHECK(term_->MakeUp(party).ok());
       keep = keep + Once([&] { SHOAL_CHECK(term_->Keep().ok()); });
@@ -595,18 +527,18 @@ class PracticeRefreshes {
     term_->NewTable();
     SHOAL_CHECK(term_->SignRefresh().ok());
     // The first call digests the table.
-    const Cost begin = Once([&] { (void)*term_->Answer(); });
+    const Spent begin = Once([&] { (void)*term_->Answer(); });
     table_byte_ns_.push_back(begin.cpu_ns / table_bytes_);
   }
   double KeepByteNs() const { return keep_byte_ns_; }
   double TableByteNs() const { return table_byte_ns_.back(); }
 
   // At the backend, which has n queries where there is no noise; for each of these.
-  Cost Answer() {
+  Spent Answer() {
     return Each(Once([&] { Drain(**term_->Answer()); }), n_);
   }
   // At party 1, for each of its n queries.
-  Cost Back() {
+  Spent Back() {
     ZeroSource answers(from_next_);
     const round::RefreshTag later = {};
     return Each(Once([&] {
@@ -619,7 +551,7 @@ class PracticeRefreshes {
   // Clients' requests for their answers, for each slot. After Back.
   double FetchNs() const {
     const auto fetches = term_->MakeFetches(tag_, kSlotsOfASubmission);
-    const Cost cost = Typical([&] {
+    const Spent cost = Typical([&] {
       return Once([&] {
         for (const auto& fetch : fetches) SHOAL_CHECK(term_->TakeFetch(fetch, tag_).ok());
       });
@@ -650,7 +582,7 @@ void MeasureRefreshes(size_t n, CurveEnd set, RandomSource& random, ThreadPool& 
       far(n, 0, kShortAnswer, kFarTableBytes, random, pool),
       plain_long(fewer, 0, kLongAnswer, kNearTableBytes, random, pool),
       noisy_long(fewer, fewer, kLongAnswer, kNearTableBytes, random, pool);
-  std::vector<Cost> runs[7];
+  std::vector<Spent> runs[7];
   for (int run = 0; run < kTurns; ++run) {
     size_t next = 0;
     for (PracticeRefreshes* term : {&plain, &plain_long, &far}) {
@@ -660,8 +592,8 @@ void MeasureRefreshes(size_t n, CurveEnd set, RandomSource& random, ThreadPool& 
       runs[next++].push_back(term->Back());
     }
   }
-  const Cost answer = Middle(runs[0]), back = Middle(runs[3]), back_long = Middle(runs[4]),
-             drop = Middle(runs[5]);
+  const Spent answer = Middle(runs[0]), back = Middle(runs[3]), back_long = Middle(runs[4]),
+              drop = Middle(runs[5]);
   PutLine(set, answer.cpu_ns, Middle(runs[1]).cpu_ns, *costs.mutable_refresh_answer(),
           *costs.mutable_refresh_answer_byte());
   PutLine(set, back.cpu_ns, back_long.cpu_ns, *costs.mutable_refresh_back(),
@@ -679,7 +611,7 @@ void MeasureRefreshes(size_t n, CurveEnd set, RandomSource& random, ThreadPool& 
 void MeasureKeptAnswers(size_t n, ThreadPool& pool, UnitCosts& costs) {
   SpoolPlace files("/tmp", 0);
   Bytes list(std::min(n, kSlotsOfASubmission * kShortAnswer));
-  const Cost cost = Typical([&] {
+  const Spent cost = Typical([&] {
     Spool kept = *files.Create(n);
     ZeroSource answers(n);
     return Once([&] {
@@ -697,7 +629,7 @@ double SocketByteNs(BytesView bytes, size_t record_bytes) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 0.5;
   Bytes record(record_bytes);
-  const Cost cost = Typical([&] {
+  const Spent cost = Typical([&] {
     return Once([&] {
       for (size_t at = 0; at + record_bytes <= bytes.size(); at += record_bytes) {
         const auto length = static_cast<ssize_t>(record_bytes);
@@ -723,7 +655,7 @@ void MeasureLinks(size_t n, RandomSource& random, UnitCosts& costs) {
   constexpr size_t kRecord = 16384;
   // Seals all bytes in pieces of so many.
   const auto each = [&](size_t piece_bytes, const auto& seal) {
-    const Cost cost = Typical([&] {
+    const Spent cost = Typical([&] {
       return Once([&] {
         for (size_t at = 0; at + piece_bytes <= n; at += piece_bytes) {
           seal(BytesView(bytes).subspan(at, piece_bytes));
@@ -762,7 +694,7 @@ void MeasureDigest(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& 
   const ContentMac mac(random.NewSeed().view(), "shoal calibrate");
   const Bytes piece(std::min<size_t>(n, 256 << 10));
   const size_t pieces = n / piece.size();
-  const Cost cost = Typical([&] {
+  const Spent cost = Typical([&] {
     return Once([&] {
       ContentMac::Stream digest(mac);
       for (size_t i = 0; i < pieces; ++i) digest.Update(piece, pool);
@@ -777,7 +709,7 @@ void MeasureJoin(size_t n, ThreadPool& pool, UnitCosts& costs) {
   const Bytes piece(std::min(n, kPiece));
   const size_t bytes = n / 2 / piece.size() * 2 * piece.size();
   FreshPlace place(pool);
-  const Cost cost = Typical([&] {
+  const Spent cost = Typical([&] {
     place.Warm(bytes);
     return Once([&] {
       server::PartJoin join(bytes, &place.spools);
@@ -805,7 +737,7 @@ void MeasureParts(size_t n, RandomSource& random, UnitCosts& costs) {
     const wire::QuerySlice slice = wire::DescribeSlice(whole, 0, positions);
     return wire::EncodeUsed(whole, {&slice, 1}, 0);
   };
-  const Cost cost = Typical([&] {
+  const Spent cost = Typical([&] {
     return Once([&] {
       (void)digested(batch, 2 * half);
       std::vector<server::BatchPart> parts;
@@ -827,7 +759,7 @@ void MeasureFreshMemory(size_t bytes, UnitCosts& costs) {
   double ns[2];
   for (double& each : ns) {
     PageBuffer pages = *PageBuffer::Create(bytes, PageBuffer::Content::kPublic);
-    const Cost cost = Once([&] {
+    const Spent cost = Once([&] {
       for (size_t at = 0; at < bytes; at += 4096) pages.data()[at] = 1;
     });
     each = cost.cpu_ns / static_cast<double>(bytes);
@@ -877,6 +809,7 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort,
   MeasureRefreshes(few, &Curve::set_few_ns, random, pool, costs);
   MeasureRefreshes(many, &Curve::set_many_ns, random, pool, costs);
   MeasureKeptAnswers(size(1 << 26), pool, costs);
+  MeasureTwoTiers(size(1 << 14), size(1 << 26), random, pool, costs);
   MeasureLinks(size(1 << 26), random, costs);
   MeasureDigest(size(1 << 26), random, pool, costs);
   MeasureJoin(size(1 << 26), pool, costs);

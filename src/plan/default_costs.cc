@@ -9,7 +9,8 @@ namespace {
 // As `shoal plan --calibrate` wrote it; refreshes and terms on an AMD EPYC with AVX-512. Links
 // within a party and digests are estimated from what that one measured beside other costs; those
 // between parties were measured with AES-256-GCM. What answer tags add (the key 25 ns; a tag 6 ns,
-// and 0.17 for each byte) was measured with AVX2 on an Intel at 2.6 GHz.
+// and 0.17 for each byte) was measured with AVX2 on an Intel at 2.6 GHz. Two tiers (tier_*) were
+// measured on two virtual cores of an Intel Xeon with AVX-512 at a load of 7.
 constexpr char kCosts[] = R"(
 machine: "AMD EPYC, 2 cores, AVX2"
 seal_ns: 7503
@@ -112,6 +113,18 @@ refresh_kept_byte_ns: 1.235
 refresh_fetch_ns: 125.3
 term_byte_ns: 11.28
 refresh_serial: 0.2929
+tier_noise_ns: 28.72
+tier_forward_ns: 129.2
+tier_forward_noise_ns: 56.57
+tier_selection_byte_ns: 2.723
+tier_open_ns: 135.7
+tier_answer_byte_ns: 0.7325
+tier_scan_byte_ns: 0.004949
+tier_read_byte_ns: 0.1327
+tier_back_ns: 28.89
+tier_back_byte_ns: 0.8332
+tier_drop_ns: 5.078
+tier_drop_byte_ns: 0.4998
 )";
 
 }  // namespace

@@ -67,7 +67,7 @@ double OnlineSeconds(const Plan& plan) {
 }
 
 // The chain as an engine.
-EngineCosts ChainAsEngine(const Plan& plan) {
+EngineCosts ChainAsEngine(const Workload& w, const EngineOptions& options, const Plan& plan) {
   EngineCosts chain;
   chain.set_engine("chain");
   chain.set_row_bytes(plan.table().row_bytes());
@@ -91,29 +91,32 @@ EngineCosts ChainAsEngine(const Plan& plan) {
   chain.set_recover_seconds(1e-9 * (seeds_ns + plan.parties() * mask_ns));
   chain.set_answer_seconds((ServerSeconds(plan) - noise) / plan.queries());
   chain.set_alone_seconds(ServerSeconds(plan));
-  chain.set_server_seconds_per_query(ServerSeconds(plan) / plan.queries());
-  chain.set_price_per_million_queries(plan.price_per_million_queries());
+  const FirstShare first = ShareOfFirst(plan.table().first_bytes(), plan.costs(), options);
+  chain.set_first_bytes(plan.table().first_bytes());
+  chain.set_server_seconds_per_query(ServerSeconds(plan) / plan.queries() + first.seconds);
+  chain.set_price_per_million_queries(plan.price_per_million_queries() +
+                                      1e6 * Price(w, first.seconds, first.bytes));
   return chain;
 }
 
 // The engine's costs with the rows that are best for it, which are `chosen`: none, if it is refused
 // with all.
-absl::StatusOr<EngineCosts> ChooseRowsOf(const pir::Engine& engine, const Workload& w,
-                                         uint32_t row_bytes, const UnitCosts& unit,
-                                         const EngineOptions& options,
-                                         std::optional<Layout>& chosen) {
-  std::vector<uint32_t> sizes = RowSizes(w);
-  if (row_bytes != 0) sizes = {row_bytes};
+EngineCosts ChooseRowsOf(const pir::Engine& engine, const Workload& w,
+                         std::span<const Layout> layouts, const UnitCosts& unit,
+                         const EngineOptions& options, std::optional<Layout>& chosen) {
+  const auto cost = [&](const EngineCosts& of) {
+    return options.aim == Aim::kTime ? of.server_seconds_per_query()
+                                     : of.price_per_million_queries();
+  };
   EngineCosts best;
-  for (const uint32_t size : sizes) {
-    SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, size));
+  for (const Layout& layout : layouts) {
     EngineCosts costs = PredictEngine(w, engine, layout, unit, options);
     if (!costs.refused().empty()) {
       // The narrowest rows say best what would have to change.
       if (best.engine().empty()) best = std::move(costs);
       continue;
     }
-    if (!chosen || costs.price_per_million_queries() < best.price_per_million_queries()) {
+    if (!chosen || cost(costs) < cost(best)) {
       best = std::move(costs);
       chosen = layout;
     }
@@ -123,9 +126,25 @@ absl::StatusOr<EngineCosts> ChooseRowsOf(const pir::Engine& engine, const Worklo
 
 }  // namespace
 
-double FirstThatHolds(const std::function<std::optional<bool>(double)>& chain_is_better) {
+absl::StatusOr<std::vector<Layout>> LayoutsWithFirstBytes(const Workload& w, uint32_t row_bytes) {
+  std::vector<Layout> layouts;
+  for (const uint32_t size : row_bytes != 0 ? std::vector{row_bytes} : RowSizes(w)) {
+    SHOAL_ASSIGN_OR_RETURN(Layout layout, LayOut(w, size));
+    layout.set_first_bytes(FirstBytes(w, layout));
+    layouts.push_back(std::move(layout));
+  }
+  return layouts;
+}
+
+FirstShare ShareOfFirst(double first_bytes, const UnitCosts& unit, const EngineOptions& options) {
+  const double bytes = first_bytes / options.lookups_per_hint;
+  return {1e-9 * bytes * unit.link_byte_ns(), bytes};
+}
+
+double FirstThatHolds(const std::function<std::optional<bool>(double)>& chain_is_better,
+                      double from) {
   constexpr double kMost = 4e9;
-  double low = 1, high = 1;
+  double low = from, high = from;
   while (!chain_is_better(high).value_or(false)) {
     if (high >= kMost) return 0;
     low = high;
@@ -192,13 +211,13 @@ EngineCosts PredictEngine(const Workload& w, const pir::Engine& engine, const La
   costs.set_recover_seconds(times->recover);
   const double a_day = static_cast<double>(w.queries) * w.rounds_per_day;
   // A session that a server prepares for a client is shared out as a hint is.
-  const double ahead_seconds =
-      1e-9 * (hint + prepare) * unit.link_byte_ns() + costs.prepare_seconds();
+  costs.set_first_bytes(layout.first_bytes() + hint + prepare);
+  const FirstShare first = ShareOfFirst(costs.first_bytes(), unit, options);
   costs.set_server_seconds_per_query(costs.answer_seconds() + costs.setup_seconds() / a_day +
-                                     ahead_seconds / options.lookups_per_hint);
-  costs.set_price_per_million_queries(1e6 *
-                                      Price(w, costs.server_seconds_per_query(),
-                                            bytes + (hint + prepare) / options.lookups_per_hint));
+                                     first.seconds +
+                                     costs.prepare_seconds() / options.lookups_per_hint);
+  costs.set_price_per_million_queries(
+      1e6 * Price(w, costs.server_seconds_per_query(), bytes + first.bytes));
   return costs;
 }
 
@@ -208,7 +227,10 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
   SHOAL_RETURN_IF_ERROR(CheckEngineOptions(options));
   plan.set_lookups_per_hint(options.lookups_per_hint);
   plan.clear_engine();
-  *plan.add_engine() = ChainAsEngine(plan);
+  plan.mutable_table()->set_first_bytes(FirstBytes(w, plan.table()));
+  *plan.add_engine() = ChainAsEngine(w, options, plan);
+  const FirstShare first = ShareOfFirst(plan.table().first_bytes(), unit, options);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Layout> layouts, LayoutsWithFirstBytes(w, row_bytes));
   const auto chain_of = [&](double queries) -> std::optional<Plan> {
     Workload other = w;
     other.queries = static_cast<uint64_t>(queries);
@@ -218,8 +240,7 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
   };
   for (const pir::Engine* engine : engines) {
     std::optional<Layout> layout;
-    SHOAL_ASSIGN_OR_RETURN(EngineCosts best,
-                           ChooseRowsOf(*engine, w, row_bytes, unit, options, layout));
+    EngineCosts best = ChooseRowsOf(*engine, w, layouts, unit, options, layout);
     if (layout) {
       const auto first_that = [&](const auto& better) {
         return FirstThatHolds([&](double queries) -> std::optional<bool> {
@@ -231,14 +252,16 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
         });
       };
       const auto records = static_cast<double>(w.records);
-      const double cpu = first_that([](const Plan& chain, const EngineCosts& other) {
-        return ServerSeconds(chain) / chain.queries() <= other.server_seconds_per_query();
+      const double cpu = first_that([&](const Plan& chain, const EngineCosts& other) {
+        return ServerSeconds(chain) / chain.queries() + first.seconds <=
+               other.server_seconds_per_query();
       });
       const double online = first_that([](const Plan& chain, const EngineCosts& other) {
         return OnlineSeconds(chain) / chain.queries() <= other.answer_seconds();
       });
-      const double price = first_that([](const Plan& chain, const EngineCosts& other) {
-        return chain.price_per_million_queries() <= other.price_per_million_queries();
+      const double first_price = 1e6 * Price(w, first.seconds, first.bytes);
+      const double price = first_that([&](const Plan& chain, const EngineCosts& other) {
+        return chain.price_per_million_queries() + first_price <= other.price_per_million_queries();
       });
       best.set_chain_beats_cpu_from_queries(cpu);
       best.set_chain_beats_cpu_from_queries_per_record(cpu / records);

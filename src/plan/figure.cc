@@ -115,7 +115,10 @@ std::string DrawPlan(const Plan& plan) {
   std::vector<Line> engines;
   static constexpr const char* kColours[] = {"#1f5fa8", "#c0392b", "#2e8b57"};
   Line online{.name = "chain, online stage", .colour = "#7fb0e0", .points = {}};
+  Line two_tiers{.name = "two tiers", .colour = "#7d3c98", .points = {}};
   for (const ChainPoint& point : plan.chain_by_queries()) {
+    two_tiers.points.push_back(
+        {point.queries_per_record(), point.two_tiers_seconds_per_query(), false});
     online.points.push_back({point.queries_per_record(), point.online_seconds_per_query(), false});
   }
   for (const EngineCosts& engine : plan.engine()) {
@@ -133,6 +136,7 @@ std::string DrawPlan(const Plan& plan) {
     if (engine.refused().empty()) engines.push_back(std::move(line));
   }
   engines.push_back(std::move(online));
+  engines.push_back(std::move(two_tiers));
   std::string out = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n"

@@ -42,9 +42,6 @@ constexpr uint32_t kRoomStep = 5;
 constexpr double kKeysPerBucket = 2;
 // Lists of more rows are those of so many, scaled: a row takes the same bits in each.
 constexpr uint64_t kMostSampledRows = 1 << 12;
-// Prices that differ by less count as the same: neither the price of traffic nor unit costs are
-// known more precisely (docs/planner.md).
-constexpr double kSamePrice = 1.1;
 constexpr double kClientQueryBytes = round::kSlotQueryBytes;
 // Bytes of arrays that the offline stage touches for a position (server/round_memory.cc).
 constexpr double kOfflineArrayBytes = 32 + 1 + 16 + 8 + 4;
@@ -59,13 +56,6 @@ absl::Status OutOfRange(absl::string_view option, absl::string_view range, doubl
   return absl::InvalidArgumentError(absl::StrFormat("--%s must be %s, got %g", option, range, got));
 }
 
-// The cost of one of `count` items.
-double At(const Curve& curve, double count) {
-  const double few = std::log2(kFewPositions), many = std::log2(kManyPositions);
-  const double share = std::clamp((std::log2(std::max(1.0, count)) - few) / (many - few), 0.0, 1.0);
-  return curve.few_ns() + share * (curve.many_ns() - curve.few_ns());
-}
-
 // How far a table of this size is from fitting a cache, from 0 to 1.
 double Far(double table_bytes) {
   return std::clamp(
@@ -74,11 +64,6 @@ double Far(double table_bytes) {
 }
 
 uint64_t Whole(double number) { return static_cast<uint64_t>(std::llround(number)); }
-
-// The wall time of `cpu_s` of processor time, a share `serial` of which one thread spends alone.
-double Wall(double cpu_s, double serial, double cores) {
-  return cpu_s * (serial + (1 - serial) / cores);
-}
 
 // Memory of freed spools. A new spool reuses the smallest piece that SpoolPlace::Reuses allows.
 class Spares {
@@ -219,7 +204,7 @@ PartyLists ListsOf(const Workload& w, const Layout& layout, const PartyShape& s)
 }
 
 double MaskNs(const PartyShape& s, const UnitCosts& unit) {
-  return s.in * (At(unit.mask(), s.in) + s.answer * At(unit.mask_byte(), s.in));
+  return s.in * (CostAt(unit.mask(), s.in) + s.answer * CostAt(unit.mask_byte(), s.in));
 }
 
 constexpr double kNs = 1e-9;  // seconds
@@ -235,8 +220,8 @@ void FillOffline(const PartyShape& s, const PartyLists& lists, const UnitCosts& 
   const double open =
       (s.party == 1 ? unit.slot_ns() : unit.open_ns()) + s.onion * unit.open_byte_ns();
   const double place =
-      s.backend ? s.in * At(unit.backend_place(), s.in)
-                : s.out * (At(unit.place(), s.out) + s.inner * At(unit.move_byte(), s.out));
+      s.backend ? s.in * CostAt(unit.backend_place(), s.in)
+                : s.out * (CostAt(unit.place(), s.out) + s.inner * CostAt(unit.move_byte(), s.out));
   const double pages = s.in * kOfflineArrayBytes + lists.opened + lists.ordered +
                        (lists.masks_ready ? lists.pads : 0) +
                        (lists.forward_ready ? lists.forward : 0);
@@ -244,10 +229,10 @@ void FillOffline(const PartyShape& s, const PartyLists& lists, const UnitCosts& 
   const double sent_ns = 2 * s.sent.offline * unit.inside_byte_ns();
   // At several machines a position's fingerprint is compared once more, and an onion that moves is
   // copied once more.
-  const double shared = s.machines == 1
-                            ? 0
-                            : s.in * At(unit.backend_place(), s.in) +
-                                  s.moved * s.out * s.inner * At(unit.move_byte(), s.out) + sent_ns;
+  const double shared =
+      s.machines == 1 ? 0
+                      : s.in * CostAt(unit.backend_place(), s.in) +
+                            s.moved * s.out * s.inner * CostAt(unit.move_byte(), s.out) + sent_ns;
   party.set_offline_cpu_s(kNs * (s.in * open + place + (lists.masks_ready ? MaskNs(s, unit) : 0) +
                                  pages * fresh + shared + s.joined_onions * unit.join_byte_ns()));
 }
@@ -256,7 +241,7 @@ void FillOffline(const PartyShape& s, const PartyLists& lists, const UnitCosts& 
 void FillAnswers(const Layout& layout, const PartyShape& s, const PartyLists& lists,
                  const UnitCosts& unit, Party& party) {
   party.set_online_cpu_s(
-      kNs * (s.in * (At(unit.answer(), s.in) + s.answer * At(unit.answer_byte(), s.in) +
+      kNs * (s.in * (CostAt(unit.answer(), s.in) + s.answer * CostAt(unit.answer_byte(), s.in) +
                      unit.far_row_ns() * Far(layout.rows() * s.answer)) +
              (lists.masks_ready ? 0 : MaskNs(s, unit))));
 }
@@ -269,19 +254,20 @@ void FillOnline(const PartyShape& s, const PartyLists& lists, const UnitCosts& u
   // digest it as one that came from the next party.
   const double elsewhere = s.moved * s.in;
   const double again =
-      s.tagged * std::max(0.0, At(unit.drop_byte(), s.own) - unit.digest_byte_ns());
+      s.tagged * std::max(0.0, CostAt(unit.drop_byte(), s.own) - unit.digest_byte_ns());
   const double parts = s.joins_answers ? s.out * unit.part_query_ns() : 0;
   const double sent_ns = 2 * s.sent.online * unit.inside_byte_ns();
   const double tallies = sent_ns * kRouteBytes / (kRouteBytes + s.tagged);
-  party.set_online_cpu_s(kNs * (s.in * At(unit.forward(), s.in) +
-                                (s.own + elsewhere) * At(unit.forward_noise(), s.own) + tallies +
-                                parts + (lists.forward_ready ? 0 : lists.forward * fresh)));
+  party.set_online_cpu_s(kNs *
+                         (s.in * CostAt(unit.forward(), s.in) +
+                          (s.own + elsewhere) * CostAt(unit.forward_noise(), s.own) + tallies +
+                          parts + (lists.forward_ready ? 0 : lists.forward * fresh)));
   // Answers reuse the memory of the offline stage's lists.
   Spares spares({lists.noise, lists.opened, lists.ordered});
   party.set_answers_cpu_s(
-      kNs * (s.in * (At(unit.back(), s.in) + s.answer * At(unit.back_byte(), s.in)) +
-             s.own * (At(unit.drop(), s.own) + s.answer * At(unit.drop_byte(), s.own)) +
-             elsewhere * (At(unit.drop(), s.own) + again) + sent_ns - tallies +
+      kNs * (s.in * (CostAt(unit.back(), s.in) + s.answer * CostAt(unit.back_byte(), s.in)) +
+             s.own * (CostAt(unit.drop(), s.own) + s.answer * CostAt(unit.drop_byte(), s.own)) +
+             elsewhere * (CostAt(unit.drop(), s.own) + again) + sent_ns - tallies +
              (lists.masks_ready ? 0 : MaskNs(s, unit)) + spares.Fresh(lists.returned) * fresh));
   // No stage's report counts this.
   party.set_keep_seconds(kNs * spares.Fresh(lists.copied) * fresh);
@@ -329,11 +315,11 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   party.set_links_cpu_s(kNs * link_bytes * unit.link_byte_ns());
   FillMemory(layout, s, lists, party);
 
-  party.set_noise_seconds(Wall(party.noise_cpu_s(), unit.noise_serial(), w.cores));
-  party.set_offline_seconds(Wall(party.offline_cpu_s(), unit.offline_serial(), w.cores));
-  party.set_online_seconds(
-      Wall(party.online_cpu_s(), s.backend ? unit.answer_serial() : unit.online_serial(), w.cores));
-  party.set_answers_seconds(Wall(party.answers_cpu_s(), unit.back_serial(), w.cores));
+  party.set_noise_seconds(WallSeconds(party.noise_cpu_s(), unit.noise_serial(), w.cores));
+  party.set_offline_seconds(WallSeconds(party.offline_cpu_s(), unit.offline_serial(), w.cores));
+  party.set_online_seconds(WallSeconds(
+      party.online_cpu_s(), s.backend ? unit.answer_serial() : unit.online_serial(), w.cores));
+  party.set_answers_seconds(WallSeconds(party.answers_cpu_s(), unit.back_serial(), w.cores));
   // Machines work at the same time.
   party.set_noise_cpu_s(s.machines * party.noise_cpu_s());
   party.set_offline_cpu_s(s.machines * party.offline_cpu_s());
@@ -341,14 +327,6 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   party.set_answers_cpu_s(s.machines * party.answers_cpu_s());
   party.set_links_cpu_s(s.machines * party.links_cpu_s());
   return party;
-}
-
-void FillCost(const Workload& w, double core_hours, double gigabytes, Cost& cost) {
-  cost.set_core_hours(core_hours);
-  cost.set_gigabytes(gigabytes);
-  cost.set_cores_price(core_hours * w.price_core_hour);
-  cost.set_traffic_price(gigabytes * w.price_gb);
-  cost.set_price(cost.cores_price() + cost.traffic_price());
 }
 
 void FillRental(const Workload& w, Plan& plan) {
@@ -413,9 +391,13 @@ double Mixed(uint64_t row, uint64_t epoch) {
   return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
 }
 
-// Bytes of the lists that a client fetches at each visit, of so many rows, each of which another
-// epoch changes with probability `changed`.
-double VersionListBytes(uint64_t rows, double changed) {
+// Bytes of the lists of rows' epochs, of so many rows, each of which another epoch changes with
+// probability `changed`.
+struct ListBytes {
+  double visit = 0;  // what a client fetches at each visit
+  double base = 0;   // what it fetches in addition when it has none
+};
+ListBytes VersionListBytes(uint64_t rows, double changed) {
   const auto version = [](uint64_t epoch) {
     table::RowVersion made{.epoch = epoch, .rows_digest = {}};
     StoreLe(made.rows_digest.data(), epoch);
@@ -424,14 +406,17 @@ double VersionListBytes(uint64_t rows, double changed) {
   // Two blocks before the one that counts.
   constexpr uint64_t kFirst = 2 * table::kBlockEpochs + 1, kLast = 3 * table::kBlockEpochs;
   auto versions = table::RowVersions::First(version(1), rows);
-  double bytes = 0;
+  ListBytes bytes;
   for (uint64_t epoch = 2; epoch <= kLast; ++epoch) {
     versions = versions.Next(version(epoch), rows,
                              [&](uint64_t row) { return Mixed(row, epoch) < changed; });
     if (epoch < kFirst) continue;
-    bytes += static_cast<double>(versions.lists().previous.size() + versions.lists().recent.size());
+    const auto& lists = versions.lists();
+    bytes.visit += static_cast<double>(lists.previous.size() + lists.recent.size());
+    bytes.base += static_cast<double>(lists.base.size());
   }
-  return bytes / (kLast - kFirst + 1);
+  constexpr double kEpochs = kLast - kFirst + 1;
+  return {bytes.visit / kEpochs, bytes.base / kEpochs};
 }
 
 // What a client sends and gets once at each refresh, beside its slots: round id, and header, all
@@ -464,16 +449,18 @@ TermParty PredictTermParty(const Workload& w, const Layout& layout, const UnitCo
   double cpu_ns = 0;
   if (backend) {
     const double table = layout.rows() * answer;
-    cpu_ns = in * (At(unit.refresh_answer(), in) + answer * At(unit.refresh_answer_byte(), in) +
-                   unit.refresh_far_row_ns() * Far(table)) +
-             table * unit.refresh_table_byte_ns();
+    cpu_ns =
+        in * (CostAt(unit.refresh_answer(), in) + answer * CostAt(unit.refresh_answer_byte(), in) +
+              unit.refresh_far_row_ns() * Far(table)) +
+        table * unit.refresh_table_byte_ns();
   } else {
     // A term that sleeps holds no memory, so that all of it is touched for the first time.
     const auto list =
         static_cast<double>(arrays.list_bytes(round::FetchedBytes(layout.answer_bytes())));
-    cpu_ns = in * (At(unit.refresh_back(), in) + answer * At(unit.refresh_back_byte(), in)) +
-             own * (At(unit.refresh_drop(), own) + answer * At(unit.refresh_drop_byte(), own)) +
-             list * unit.fresh_byte_ns();
+    cpu_ns =
+        in * (CostAt(unit.refresh_back(), in) + answer * CostAt(unit.refresh_back_byte(), in)) +
+        own * (CostAt(unit.refresh_drop(), own) + answer * CostAt(unit.refresh_drop_byte(), own)) +
+        list * unit.fresh_byte_ns();
   }
   if (frontend) {
     party.set_answers_bytes(in * tagged);
@@ -483,7 +470,7 @@ TermParty PredictTermParty(const Workload& w, const Layout& layout, const UnitCo
   party.set_refresh_cpu_s(ns * cpu_ns);
   const double client_bytes = frontend ? in * kRefreshSlotBytes : 0;
   party.set_links_cpu_s(ns * ((in + out) * tagged + client_bytes) * unit.link_byte_ns());
-  party.set_refresh_seconds(Wall(party.refresh_cpu_s(), unit.refresh_serial(), w.cores));
+  party.set_refresh_seconds(WallSeconds(party.refresh_cpu_s(), unit.refresh_serial(), w.cores));
   return party;
 }
 
@@ -604,6 +591,26 @@ absl::StatusOr<Layout> LayOutWithRoom(const Workload& w, uint32_t row_bytes, uin
   return out;
 }
 
+}  // namespace
+
+double CostAt(const Curve& curve, double count) {
+  const double few = std::log2(kFewPositions), many = std::log2(kManyPositions);
+  const double share = std::clamp((std::log2(std::max(1.0, count)) - few) / (many - few), 0.0, 1.0);
+  return curve.few_ns() + share * (curve.many_ns() - curve.few_ns());
+}
+
+double WallSeconds(double cpu_s, double serial, double cores) {
+  return cpu_s * (serial + (1 - serial) / cores);
+}
+
+void FillCost(const Workload& w, double core_hours, double gigabytes, Cost& cost) {
+  cost.set_core_hours(core_hours);
+  cost.set_gigabytes(gigabytes);
+  cost.set_cores_price(core_hours * w.price_core_hour);
+  cost.set_traffic_price(gigabytes * w.price_gb);
+  cost.set_price(cost.cores_price() + cost.traffic_price());
+}
+
 void FillNoise(const noise::Choice& noise, Noise& n) {
   const noise::Parameters& p = noise.parameters;
   n.set_mechanism(std::string(noise::MechanismName(p.mechanism)));
@@ -616,8 +623,6 @@ void FillNoise(const noise::Choice& noise, Noise& n) {
   n.set_mean_per_row(noise.mean);
   n.set_true_delta(noise.delta);
 }
-
-}  // namespace
 
 Workload Workload::WithoutTerm() const {
   Workload w = *this;
@@ -719,10 +724,16 @@ EpochChange ChangeOf(const Workload& w, const Layout& layout) {
   change.rows = row * layout.rows();
   const auto rows = static_cast<uint64_t>(layout.rows());
   const uint64_t sampled = std::min(rows, kMostSampledRows);
-  change.list_bytes =
-      kManifestBytes +
-      VersionListBytes(sampled, row) * (static_cast<double>(rows) / static_cast<double>(sampled));
+  const ListBytes lists = VersionListBytes(sampled, row);
+  const double scale = static_cast<double>(rows) / static_cast<double>(sampled);
+  change.list_bytes = kManifestBytes + lists.visit * scale;
+  change.base_bytes = lists.base * scale;
   return change;
+}
+
+double FirstBytes(const Workload& w, const Layout& layout) {
+  const EpochChange change = ChangeOf(w, layout);
+  return change.list_bytes + change.base_bytes + PlacementBytes(w);
 }
 
 double PlacementBytes(const Workload& w) {
@@ -857,7 +868,7 @@ double SealNs(const UnitCosts& unit, uint32_t layers) {
 }
 
 absl::StatusOr<Plan> ChooseRows(const Workload& w, uint32_t row_bytes, const noise::Choice& noise,
-                                const UnitCosts& costs) {
+                                const UnitCosts& costs, Aim aim) {
   std::vector<uint32_t> sizes = RowSizes(w);
   if (row_bytes != 0) {
     SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, row_bytes));
@@ -886,8 +897,10 @@ absl::StatusOr<Plan> ChooseRows(const Workload& w, uint32_t row_bytes, const noi
     if (row_bytes == 0 || size == row_bytes) plans.push_back(*std::move(plan));
   }
   if (plans.empty()) return first_error;
-  const double lowest = WholePrice(*std::ranges::min_element(plans, {}, WholePrice));
-  std::erase_if(plans, [&](const Plan& plan) { return WholePrice(plan) > kSamePrice * lowest; });
+  if (aim == Aim::kPrice) {
+    const double lowest = WholePrice(*std::ranges::min_element(plans, {}, WholePrice));
+    std::erase_if(plans, [&](const Plan& plan) { return WholePrice(plan) > kSamePrice * lowest; });
+  }
   Plan best = *std::ranges::min_element(plans, {}, WholeCpuSeconds);
   // The price is linear in the number of queries, so two points give the price of the noise and
   // that of one query.

@@ -20,6 +20,13 @@ namespace shoal::plan {
 
 enum class LayoutKind { kDense, kHashed };
 
+// What a plan is to have least of: the price, or the parties' processor time.
+enum class Aim { kPrice, kTime };
+
+// Prices that differ by less count as the same: neither the price of traffic nor unit costs are
+// known more precisely (docs/planner.md).
+inline constexpr double kSamePrice = 1.1;
+
 struct Workload {
   uint64_t records = 0;
   uint32_t key_bytes = 0;
@@ -90,11 +97,16 @@ struct EpochChange {
   // Manifest, and the lists that say which epoch changed each row last (table/row_versions.h), as
   // their encoder makes them of random changes; on average over the epochs of a block.
   double list_bytes = 0;
+  double base_bytes = 0;  // of the list that a client fetches once, when it begins
 };
 EpochChange ChangeOf(const Workload& workload, const Layout& layout);
 
 // Of the placement: a byte for every bucket.
 double PlacementBytes(const Workload& workload);
+
+// What a client fetches before its first lookup in a table of this layout: manifest, placement, and
+// all lists that say which epoch changed each row last. Takes some milliseconds.
+double FirstBytes(const Workload& workload, const Layout& layout);
 
 // Row sizes to try in a search, rising.
 std::vector<uint32_t> RowSizes(const Workload& workload);
@@ -109,10 +121,20 @@ absl::StatusOr<Plan> Predict(const Workload& workload, const Layout& layout,
                              const noise::Choice& noise, const UnitCosts& costs);
 
 // Returns the plan whose row size takes the least processor time among those within 10 % of the
-// lowest price: of the round, or of the whole term if there is one. A `row_bytes` other than 0
-// fixes the row size. Fills `by_row_bytes`.
+// lowest price: of the round, or of the whole term if there is one; with Aim::kTime among all. A
+// `row_bytes` other than 0 fixes the row size. Fills `by_row_bytes`.
 absl::StatusOr<Plan> ChooseRows(const Workload& workload, uint32_t row_bytes,
-                                const noise::Choice& noise, const UnitCosts& costs);
+                                const noise::Choice& noise, const UnitCosts& costs,
+                                Aim aim = Aim::kPrice);
+
+// The cost in ns of one of `count` items.
+double CostAt(const Curve& curve, double count);
+// The wall time of `cpu_s` of processor time, a share `serial` of which one thread spends alone.
+double WallSeconds(double cpu_s, double serial, double cores);
+// At the workload's prices.
+void FillCost(const Workload& workload, double core_hours, double gigabytes, Cost& cost);
+// All but max_per_row.
+void FillNoise(const noise::Choice& noise, Noise& n);
 
 // Processor time in ns to make an onion of so many layers.
 double SealNs(const UnitCosts& unit, uint32_t layers);

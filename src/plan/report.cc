@@ -73,25 +73,29 @@ void PrintMachines(const Plan& plan, std::ostream& out) {
 void PrintEngines(const Plan& plan, std::ostream& out) {
   if (plan.engine_size() == 0) return;
   out << absl::StrFormat(
-      "\nengines: a query's costs, with the set-up shared out over a day's queries and the hint "
-      "over %g lookups\n",
+      "\nengines: a query's costs, with the set-up shared out over a day's queries and what a "
+      "client "
+      "fetches\nfirst (hint, placement, lists of rows' epochs) over %g lookups; 16 queries share a "
+      "pass, alone is one by itself\n",
       plan.lookups_per_hint());
-  out << absl::StrFormat("  %-10s %9s %9s %10s %10s %10s %11s %11s %11s %10s\n", "engine",
-                         "row bytes", "set-up s", "hint", "query", "answer", "server s", "client s",
-                         "server mem", "price/1M");
+  out << absl::StrFormat("  %-10s %9s %9s %11s %10s %10s %11s %11s %11s %11s %10s\n", "engine",
+                         "row bytes", "set-up s", "first fetch", "query", "answer", "server s",
+                         "alone s", "client s", "server mem", "price/1M");
   for (const EngineCosts& engine : plan.engine()) {
     if (!engine.refused().empty()) {
       out << absl::StrFormat("  %-10s %9d refused: %s\n", engine.engine(), engine.row_bytes(),
                              engine.refused());
       continue;
     }
-    out << absl::StrFormat("  %-10s %9d %9.3g %10s %10s %10s %11.3g %11.3g %11s %10.4g\n",
-                           engine.engine(), engine.row_bytes(), engine.setup_seconds(),
-                           BytesOf(engine.hint_bytes() + engine.prepare_bytes()),
-                           BytesOf(engine.query_bytes()), BytesOf(engine.answer_bytes()),
-                           engine.server_seconds_per_query(),
-                           engine.query_seconds() + engine.recover_seconds(),
-                           BytesOf(engine.server_bytes()), engine.price_per_million_queries());
+    out << absl::StrFormat(
+        "  %-10s %9d %9.3g %11s %10s %10s %11.3g %11s %11.3g %11s %10.4g\n", engine.engine(),
+        engine.row_bytes(), engine.setup_seconds(), BytesOf(engine.first_bytes()),
+        BytesOf(engine.query_bytes()), BytesOf(engine.answer_bytes()),
+        engine.server_seconds_per_query(),
+        // The whole round of the chain has no meaning as one query's.
+        engine.engine() == "chain" ? "-" : absl::StrFormat("%.3g", engine.alone_seconds()),
+        engine.query_seconds() + engine.recover_seconds(), BytesOf(engine.server_bytes()),
+        engine.price_per_million_queries());
   }
   const auto from = [&](double queries, double per_record) {
     return queries > 0
@@ -110,6 +114,77 @@ void PrintEngines(const Plan& plan, std::ostream& out) {
              engine.chain_online_beats_cpu_from_queries_per_record()),
         from(engine.chain_beats_price_from_queries(),
              engine.chain_beats_price_from_queries_per_record()));
+  }
+}
+
+void PrintTwoTiers(const Plan& plan, std::ostream& out) {
+  const TwoTiers& tiers = plan.two_tiers();
+  if (!tiers.has_table()) return;
+  out << absl::StrFormat(
+      "\ntwo tiers: noise for %s buckets of up to %d rows of %d bytes, %.2f queries for each, %s "
+      "for "
+      "each half\n",
+      Whole(tiers.buckets()), tiers.most_places(), tiers.table().row_bytes(),
+      tiers.noise().mean_per_row(), Whole(tiers.noise_queries_per_half()));
+  if (tiers.noise().phi() > 1) {
+    out << absl::StrFormat("  a list of %d keys, of which at most %d in a bucket are asked (%s)\n",
+                           tiers.noise().phi(), tiers.most_in_bucket(), tiers.noise().mechanism());
+  }
+  if (!tiers.not_served().empty()) out << "  NOT YET: " << tiers.not_served() << "\n";
+  out << absl::StrFormat("  %5s %9s %9s %9s %9s %11s   processor seconds a round\n", "party",
+                         "noise", "offline", "online", "links", "peak memory");
+  for (const TwoTiersParty& p : tiers.party()) {
+    out << absl::StrFormat("  %5d %9.3g %9.3g %9.3g %9.3g %11s\n", p.party(), p.noise_cpu_s(),
+                           p.offline_cpu_s(), p.online_cpu_s(), p.links_cpu_s(),
+                           BytesOf(p.peak_memory_bytes()));
+  }
+  out << absl::StrFormat(
+      "  wall time if both halves keep both parties busy: offline stage %.3g s, online stage %.3g "
+      "s; %s between the parties\n",
+      tiers.offline_seconds(), tiers.online_seconds(), BytesOf(tiers.link_bytes()));
+}
+
+// "from 600 queries a round up to 2,000,000", "never".
+std::string RangeText(double from, double until) {
+  if (from == 0) return "never";
+  const std::string begin = from > 1 ? absl::StrCat("from ", Whole(from), " queries a round on")
+                                     : "from the first query on";
+  return until == 0 ? begin : absl::StrCat(begin, ", up to ", Whole(until));
+}
+
+void PrintProposal(const Plan& plan, std::ostream& out) {
+  if (!plan.has_proposal()) return;
+  const Proposal& proposal = plan.proposal();
+  out << absl::StrFormat(
+      "\nall ways (* is proposed): a query's costs, with what a client fetches before its first "
+      "lookup shared out over %g lookups in one version of the table\n",
+      plan.lookups_per_hint());
+  out << absl::StrFormat("  %-10s %9s %12s %10s %10s %12s %10s  %s\n", "way", "row bytes",
+                         "first fetch", "up", "down", "processor us", "price/1M", "it reveals");
+  for (const Candidate& c : proposal.candidate()) {
+    out << (c.proposed() ? "* " : "  ");
+    if (c.price_per_million_queries() > 0 || c.refused().empty()) {
+      const std::string reveals =
+          c.epsilon() > 0 ? absl::StrFormat("(%g, %g) a round", c.epsilon(), c.delta()) : "nothing";
+      out << absl::StrFormat("%-10s %9s %12s %10s %10s %12.4g %10.4g  %s\n", c.way(),
+                             c.row_bytes() == 0 ? "-" : Whole(c.row_bytes()),
+                             BytesOf(c.first_bytes()), BytesOf(c.up_bytes()),
+                             BytesOf(c.down_bytes()), 1e6 * c.server_seconds_per_query(),
+                             c.price_per_million_queries(), reveals);
+    } else {
+      out << absl::StrFormat("%-10s ", c.way());
+    }
+    if (!c.refused().empty()) out << "             not here: " << c.refused() << "\n";
+    if (!c.note().empty()) out << "             not proposed: " << c.note() << "\n";
+  }
+  out << "  " << proposal.why() << "\n";
+  if (!plan.two_tiers().has_table()) return;
+  for (const Candidate& c : proposal.candidate()) {
+    if (c.way() == "two tiers" || c.server_seconds_per_query() == 0) continue;
+    out << absl::StrFormat(
+        "  two tiers take less processor time than %s %s;\n    cost less %s\n", c.way(),
+        RangeText(c.two_tiers_beat_cpu_from_queries(), c.two_tiers_beat_cpu_until_queries()),
+        RangeText(c.two_tiers_beat_price_from_queries(), c.two_tiers_beat_price_until_queries()));
   }
 }
 
@@ -385,6 +460,8 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   PrintTerm(plan, out);
   PrintDownload(plan, out);
   PrintEngines(plan, out);
+  PrintTwoTiers(plan, out);
+  PrintProposal(plan, out);
 
   out << "\nif the row size moves (* is the plan)"
       << (plan.has_term() ? "; cpu, traffic and price of an epoch, on average over the term" : "")

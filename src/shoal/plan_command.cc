@@ -20,8 +20,10 @@
 #include "src/plan/engines.h"
 #include "src/plan/figure.h"
 #include "src/plan/model.h"
+#include "src/plan/proposal.h"
 #include "src/plan/report.h"
 #include "src/plan/terms.h"
+#include "src/plan/two_tiers.h"
 #include "src/roster/roster.h"
 #include "src/shoal/common.h"
 #include "src/shoal/privacy_text.h"
@@ -73,9 +75,8 @@ absl::StatusOr<plan::Workload> WorkloadOf(const cli::Values& values) {
   SHOAL_ASSIGN_OR_RETURN(w.changed_percent,
                          cli::RealOr(values, "changed-percent", w.changed_percent));
   if (values.count("room-percent")) w.room_percent = cli::SmallOr(values, "room-percent", 0);
-  if (w.refreshes == 0 && values.count("changed-percent") + values.count("room-percent") > 0) {
-    return cli::UsageError(
-        "--changed-percent and --room-percent are of a term: --refreshes says how long it is");
+  if (w.refreshes == 0 && values.count("room-percent") > 0) {
+    return cli::UsageError("--room-percent is of a term: --refreshes says how long it is");
   }
   if (values.count("machines")) {
     const std::string machines = cli::TextOr(values, "machines", "");
@@ -103,6 +104,37 @@ absl::StatusOr<plan::EngineOptions> EngineOptionsOf(const cli::Values& values) {
     return cli::UsageError(checked.message());
   }
   return options;
+}
+
+// What a proposal is to do for.
+struct Wanted {
+  plan::Trust trust = plan::Trust::kChain;
+  plan::Aim aim = plan::Aim::kPrice;
+  uint32_t most_in_bucket = 0;  // 0: found
+};
+absl::StatusOr<Wanted> WantedOf(const cli::Values& values, const plan::Workload& workload) {
+  if (workload.refreshes > 0) {
+    for (const char* option : {"trust", "cheapest", "most-in-bucket"}) {
+      if (values.count(option)) {
+        return cli::UsageError(absl::StrCat(
+            "--", option, " is of a round: a term has ways of its own; leave --refreshes out"));
+      }
+    }
+  }
+  Wanted wanted;
+  auto trust = plan::ParseTrust(cli::TextOr(values, "trust", "chain"));
+  if (!trust.ok()) return cli::UsageError(trust.status().message());
+  wanted.trust = *trust;
+  SHOAL_ASSIGN_OR_RETURN(const bool by_time, cli::Chosen(values, "cheapest", "price", "time"));
+  if (by_time) wanted.aim = plan::Aim::kTime;
+  if (values.count("most-in-bucket")) {
+    wanted.most_in_bucket = cli::SmallOr(values, "most-in-bucket", 0);
+    if (wanted.most_in_bucket < 1 || wanted.most_in_bucket > roster::kMaxInBucket) {
+      return cli::UsageError(absl::StrFormat("--most-in-bucket must be in [1, %d], got %d",
+                                             roster::kMaxInBucket, wanted.most_in_bucket));
+    }
+  }
+  return wanted;
 }
 
 absl::StatusOr<noise::Target> TargetOf(const cli::Values& values) {
@@ -252,6 +284,7 @@ struct Question {
   std::string mechanism;
   uint32_t row_bytes;  // 0: the plan chooses
   plan::EngineOptions engines;
+  Wanted wanted;
 };
 // Without a plan the workload is left out.
 absl::StatusOr<Question> QuestionOf(const cli::Values& values, bool plans) {
@@ -268,6 +301,8 @@ absl::StatusOr<Question> QuestionOf(const cli::Values& values, bool plans) {
     }
   }
   SHOAL_ASSIGN_OR_RETURN(asked.engines, EngineOptionsOf(values));
+  SHOAL_ASSIGN_OR_RETURN(asked.wanted, WantedOf(values, asked.workload));
+  asked.engines.aim = asked.wanted.aim;
   return asked;
 }
 
@@ -275,8 +310,8 @@ absl::StatusOr<Question> QuestionOf(const cli::Values& values, bool plans) {
 absl::StatusOr<plan::Plan> PlanOf(const Question& asked, const noise::Choice& choice,
                                   const plan::UnitCosts& costs) {
   const plan::Workload& workload = asked.workload;
-  SHOAL_ASSIGN_OR_RETURN(plan::Plan plan,
-                         plan::ChooseRows(workload, asked.row_bytes, choice, costs));
+  SHOAL_ASSIGN_OR_RETURN(plan::Plan plan, plan::ChooseRows(workload, asked.row_bytes, choice, costs,
+                                                           asked.wanted.aim));
   if (const auto noise = noise::Distribution::Create(choice.parameters); noise.ok()) {
     plan.mutable_noise()->set_max_per_row(noise->max());
   }
@@ -302,7 +337,7 @@ void AddEpsilons(const Question& asked, const plan::UnitCosts& costs, plan::Plan
     const auto moved = [&]() -> absl::StatusOr<plan::Plan> {
       if (factor == 1) return plan;
       SHOAL_ASSIGN_OR_RETURN(const noise::Choice least, FindNoise(same, other));
-      return plan::ChooseRows(asked.workload, asked.row_bytes, least, costs);
+      return plan::ChooseRows(asked.workload, asked.row_bytes, least, costs, asked.wanted.aim);
     }();
     plan::Alternative& line = *plan.add_by_epsilon();
     if (moved.ok()) {
@@ -313,6 +348,25 @@ void AddEpsilons(const Question& asked, const plan::UnitCosts& costs, plan::Plan
     line.set_epsilon(other.epsilon);
     line.set_chosen(factor == 1);
   }
+}
+
+// Two tiers beside the rest, and which of all ways is proposed.
+absl::Status AddProposal(const Question& asked, const noise::Choice& choice,
+                         const plan::UnitCosts& costs, plan::Plan& plan) {
+  const plan::Workload& workload = asked.workload;
+  if (plan.has_term()) {
+    plan.mutable_two_tiers()->set_refused(std::string(plan::CheckTwoTiers(workload).message()));
+    return absl::OkStatus();
+  }
+  const plan::NoiseFor noise_for = [&](uint32_t most_in_bucket) {
+    noise::Target target = asked.target;
+    target.most_in_bucket = most_in_bucket;
+    return FindNoise(asked.mechanism, target);
+  };
+  const auto two_tiers = plan::TwoTiersChoice::Create(
+      workload, asked.row_bytes, asked.wanted.most_in_bucket, choice, noise_for, costs);
+  return plan::Propose(workload, asked.row_bytes, choice, two_tiers, asked.wanted.trust,
+                       asked.engines, plan);
 }
 
 absl::Status PrintJson(const plan::Plan& plan, std::ostream& out) {
@@ -365,6 +419,7 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   }
   SHOAL_RETURN_IF_ERROR(plan::CompareEngines(asked.workload.WithoutTerm(), asked.row_bytes, choice,
                                              costs, asked.engines, plan));
+  SHOAL_RETURN_IF_ERROR(AddProposal(asked, choice, costs, plan));
   AddEpsilons(asked, costs, plan);
   if (plot_wanted) {
     SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cli::TextOr(values, "plot", ""),
@@ -394,9 +449,17 @@ party is padded to bounds that depend on the numbers of positions alone.
 
 The plan also shows what each single-server engine would cost with its own best row
 size, and from how many queries a round the chain takes less processor time and costs
-less. An engine's set-up is counted once a day, a hint once for every
---lookups-per-hint queries of a client. Where downloading the table is the better idea
-than any of it, the plan says so.
+less. An engine's set-up is counted once a day, and what a client fetches before its
+first lookup (hint, placement, lists of rows' epochs) once for every --lookups-per-hint
+queries of a client. Where downloading the table is the better idea than any of it, the
+plan says so.
+
+With two parties of one machine each it also plans two tiers: noise for buckets of rows, in
+which the row is hidden as by two servers. Of rows, two tiers, every engine and a download
+it proposes the cheapest for whom the client trusts: --trust one is no server at all, two
+is two parties that do not collude, chain is one honest party among --parties. --cheapest
+time counts the servers' processor time in place of the price. It says from how many
+queries a round on two tiers are better than each of the others.
 
 With --refreshes the round is the start of a term: a device's list of --phi keys is asked
 once, and answered again at so many later epochs, of which there are --rounds-per-day. The
@@ -415,6 +478,8 @@ constexpr char kPlanExamples[] = R"(  shoal plan --calibrate
   shoal plan --records 1M --layout dense --value-bytes 8 --queries 100k \
       --rounds-per-day 24 --parties 2 --cores 16 --plot plan.svg
   shoal plan --records 1M --value-bytes 60 --queries 1M --phi 64 --emit settings
+  shoal plan --records 2500k --layout dense --value-bytes 4 --queries 10k --epsilon 0.1 \
+      --parties 2 --cheapest time
   shoal plan --records 100k --value-bytes 12 --queries 10M --phi 20 --refreshes 29 \
       --changed-percent 2 --room-percent 20
   shoal plan --records 100M --layout dense --value-bytes 4 --queries 100M --epsilon 0.1 \
@@ -431,7 +496,7 @@ void AddPlanOptions(cli::Options& options) {
   options.add_options()("refreshes", cli::Number(),
                         "of the round's term: its answers are given again so often (0)");
   options.add_options()("changed-percent", cli::Text(),
-                        "of a term: records that change from one epoch to the next (1)");
+                        "records that change from one epoch to the next (1)");
   options.add_options()("room-percent", cli::Number(),
                         "of a term: what `table build` leaves free in rows (so much that at "
                         "most 1 % of the keys wait for the next term)");
@@ -452,6 +517,14 @@ void AddPlanOptions(cli::Options& options) {
   options.add_options()("phi", cli::Number(), "queries of one client to hide together (1)");
   options.add_options()("mechanism", cli::Text(),
                         "auto (default), clamped_laplace, geometric, split_gaussian");
+  options.add_options()("trust", cli::Text(),
+                        "what is proposed relies on: one (no server), two (two parties do not "
+                        "collude), chain (one of all parties is honest; default)");
+  options.add_options()("cheapest", cli::Text(),
+                        "what is least: price (default), or time: the servers' processors'");
+  options.add_options()("most-in-bucket", cli::Number(),
+                        "of two tiers: a client's queries for one bucket, at most (the least "
+                        "with which a random list of --phi keys is asked)");
   options.add_options()("row-bytes", cli::Number(), "fixes the row size");
   options.add_options()("price-core-hour", cli::Text(), "price of an hour of one core (0.04)");
   options.add_options()("price-machine-hour", cli::Text(),

@@ -17,6 +17,7 @@
 #include "src/plan/calibrate.h"
 #include "src/plan/plan.pb.h"
 #include "src/plan/report.h"
+#include "src/plan/two_tiers.h"
 #include "src/roster/assemble.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
@@ -108,6 +109,54 @@ TEST(PlanCommandTest, JsonIsThePlanAndThePlotIsSvg) {
   EXPECT_THAT(svg, HasSubstr("</svg>"));
 }
 
+// Rows, two tiers, every engine and a download stand beside each other, in the text and in JSON.
+TEST(PlanCommandTest, ProposesAWay) {
+  const std::vector<std::string> options = {"--parties", "2", "--cheapest", "time"};
+  const Result text = RunPlanCommand(Good(options));
+  ASSERT_EQ(text.code, cli::kExitOk) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("two tiers: noise for "));
+  EXPECT_THAT(text.out,
+              HasSubstr("For a client that trusts one of 2 parties the way with the least "
+                        "work is "));
+  EXPECT_THAT(text.out, HasSubstr("two tiers take less processor time than rows "));
+  EXPECT_THAT(text.out, HasSubstr("two tiers take less processor time than pair "));
+  EXPECT_THAT(text.out, HasSubstr("two tiers take less processor time than download "));
+  std::vector<std::string> json = options;
+  json.insert(json.end(), {"--format", "json"});
+  const Result result = RunPlanCommand(Good(json));
+  plan::Plan plan;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(result.out, &plan).ok()) << result.out;
+  EXPECT_EQ(plan.proposal().trust(), "chain");
+  EXPECT_EQ(plan.proposal().aim(), "time");
+  ASSERT_EQ(plan.proposal().candidate_size(), 3 + static_cast<int>(pir::Engines().size()));
+  EXPECT_EQ(plan.proposal().candidate(0).way(), "rows");
+  EXPECT_EQ(plan.proposal().candidate(1).way(), "two tiers");
+  EXPECT_THAT(text.out, HasSubstr(plan.proposal().why()));
+  EXPECT_GT(plan.two_tiers().buckets(), 1);
+  EXPECT_GT(plan.two_tiers().noise().mean_per_row(), 0);
+  // A chain of three has none, and says why; a term, too.
+  const Result three = RunPlanCommand(Good({"--trust", "two"}));
+  EXPECT_THAT(three.out, HasSubstr("two tiers are for exactly two parties, got --parties 3"));
+  EXPECT_THAT(three.out, HasSubstr("For a client that trusts two parties not to collude"));
+  const Result term =
+      RunPlanCommand(Good({"--parties", "2", "--refreshes", "2", "--format", "json"}));
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(term.out, &plan).ok()) << term.out;
+  EXPECT_THAT(plan.two_tiers().refused(), HasSubstr("--refreshes 2"));
+  EXPECT_FALSE(plan.has_proposal());
+}
+
+// The plan says of two tiers what programs do: a party that refuses their rosters serves none.
+TEST(PlanCommandTest, TwoTiersAreProposedIfPartiesServeThem) {
+  shoal::testing::TestRandom random(4);
+  roster::testing::Parties parties(std::vector<uint32_t>{1, 1}, random);
+  EXPECT_EQ(plan::kTwoTiersServed, roster::CheckOneTier(parties.roster(), 2).ok())
+      << "src/plan/two_tiers.h: kTwoTiersServed goes with roster::CheckOneTier";
+  const Result result = RunPlanCommand(Good({"--parties", "2", "--trust", "two"}));
+  ASSERT_EQ(result.code, cli::kExitOk) << result.err;
+  EXPECT_EQ(result.out.find(plan::kTwoTiersNotServed) == std::string::npos, plan::kTwoTiersServed);
+  EXPECT_EQ(result.out.find("* two tiers") != std::string::npos && !plan::kTwoTiersServed, false);
+}
+
 // The parties' numbers of machines, and what they cost, are in the text and in the JSON.
 TEST(PlanCommandTest, PartiesHaveMachines) {
   const Result text = RunPlanCommand(Good({"--machines", "4,1,2", "--price-machine-hour", "1.5"}));
@@ -158,6 +207,13 @@ TEST(PlanCommandTest, BadParametersAreNamedWithTheirRange) {
       {{"--machines", "2", "--one-machine"}, "with --one-machine all parties share one machine"},
       {{"--price-machine-hour", "x"}, "--price-machine-hour: \"x\" is no number"},
       {{"--room-percent", "10"}, "--refreshes says how long it is"},
+      {{"--changed-percent", "101"}, "--changed-percent must be above 0 and at most 100, got 101"},
+      {{"--trust", "nobody"}, "--trust nobody: there are one, two and chain"},
+      {{"--cheapest", "best"}, "there are price and time"},
+      {{"--most-in-bucket", "0"}, "--most-in-bucket must be in [1, 10000], got 0"},
+      {{"--most-in-bucket", "10001"}, "--most-in-bucket must be in [1, 10000], got 10001"},
+      {{"--most-in-bucket", "2", "--refreshes", "2"}, "--most-in-bucket is of a round"},
+      {{"--trust", "one", "--refreshes", "2"}, "--trust is of a round"},
       {{"--refreshes", "29", "--room-percent", "91"}, "--room-percent must be at most 90, got 91"},
       {{"--refreshes", "29", "--changed-percent", "few"}, "\"few\" is no number"},
       {{"--refreshes", "92"}, "the term has 93 days; at most 92"},
