@@ -50,7 +50,7 @@ LAYERS = {
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
     "shoal": ["audit", "base", "cli", "client", "load", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
-    "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
+    "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "sharing", "storage", "table", "wire"],
     "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],
     "door": ["base", "cli", "net", "parallel", "roster", "shoald", "storage", "wire"],
     # A library again, for other programs. It stands above ours because its tests run them.
