@@ -24,12 +24,18 @@ absl::Status AtParty(const Party& party, const absl::Status& status) {
 
 Asker AskerOf(const Party& party) { return {party.number(), party.roster().size()}; }
 
+// Whether party 2 has returned what no party returns, or something else than before.
+bool EndsRound(const absl::Status& of_half) {
+  return absl::IsFailedPrecondition(of_half) || absl::IsInvalidArgument(of_half);
+}
+
 // The work of both halves of a round at the same time. As soon as one fails, the other is given up.
 class BothHalves {
  public:
   using Work = std::function<absl::Status(const OwnRun& mine)>;
 
-  // Returns the error of the half that has failed first.
+  // Returns the error of the half that has failed first, or of one that ends the round, if there is
+  // one: which half a link breaks in is up to party 2, too.
   static absl::Status Run(const Work& a, const Work& b) {
     BothHalves both;
     TaskGroup other;
@@ -45,7 +51,7 @@ class BothHalves {
     const absl::Status done = work({.given_up = [this] { return failed_.load(); }});
     if (done.ok()) return;
     const MutexLock lock(mutex_);
-    if (first_.ok()) first_ = done;
+    if (first_.ok() || (EndsRound(done) && !EndsRound(first_))) first_ = done;
     failed_ = true;
   }
 
@@ -194,10 +200,7 @@ absl::Status ChainNode::RunBoth(const Digest& round_id,
                                 const std::function<absl::Status(const OwnRun& mine)>& a,
                                 const std::function<absl::Status(const OwnRun& mine)>& b) {
   absl::Status done = BothHalves::Run(a, b);
-  // Party 2 has returned what no party returns, or something else than before.
-  if (absl::IsFailedPrecondition(done) || absl::IsInvalidArgument(done)) {
-    party_->End(round_id).IgnoreError();
-  }
+  if (EndsRound(done)) party_->End(round_id).IgnoreError();
   return done;
 }
 

@@ -479,7 +479,7 @@ absl::StatusOr<uint64_t> DropDead(const RoundContext& context, BytesView valid,
 
 // Shuffles the living onions and the noise: first computes all places, then moves the bytes.
 absl::StatusOr<shuffle::Scatter> ShuffleAll(const RoundContext& context, const Spool& inner,
-                                            const NoiseBatch& noise, BytesView permutation_key,
+                                            NoiseBatch& noise, BytesView permutation_key,
                                             PartyShuffle& shuffle, const Resources& resources,
                                             OnlineMaterial& material) {
   const size_t inner_bytes = context.inner_bytes();
@@ -492,6 +492,7 @@ absl::StatusOr<shuffle::Scatter> ShuffleAll(const RoundContext& context, const S
     if (noise_places[k] == shuffle::Scatter::kNowhere) continue;  // another machine's
     material.noise.push_back({noise_places[k], noise.tallies[k]});
   }
+  material.noise_records = std::move(noise.forwarded);
   if (material.memory.forward.memory > 0) {
     SHOAL_ASSIGN_OR_RETURN(
         material.forward_memory,

@@ -105,7 +105,13 @@ void OfflineLists::Committed() {
 void OfflineLists::Tell(const wire::StageReport& report) {
   {
     const MutexLock lock(mutex_);
-    if (missing_ > 0) return waiting_.push_back(report);
+    if (missing_ > 0) {
+      // A list that comes again replaces the report of its stage.
+      std::erase_if(waiting_, [&](const wire::StageReport& old) {
+        return old.stage() == report.stage() && old.half() == report.half();
+      });
+      return waiting_.push_back(report);
+    }
   }
   if (told_) told_(report);
 }
@@ -841,7 +847,13 @@ absl::Status OpenRound::TakeAnswers(PartedSource& answers, AnswersComing& coming
     if (!piece.ok() || piece->bytes.empty()) return absl::OkStatus();
     // Released while the next piece is on its way.
     const Working working(*this);
-    SHOAL_RETURN_IF_ERROR(CheckGeneration(coming.generation));
+    if (absl::Status current = CheckGeneration(coming.generation); !current.ok()) {
+      // Which of two calls with the same answers begins later is chance. That of a caller who still
+      // waits must not end the round.
+      return place.half.has_value() && !ended
+                 ? absl::UnavailableError("answers: they came anew")
+                 : current;
+    }
     const StageTimer timer;
     auto& queried = std::get<Queried>(held);
     SHOAL_RETURN_IF_ERROR(queried.intake->TakeAt(piece->offset, piece->bytes));

@@ -989,6 +989,69 @@ TEST_F(TwoTiersPeerTest, CallsOutOfOrderOrOfAWrongLengthAreRefused) {
   EXPECT_EQ(answers.bulk.size(), 64 + 48 + kTagBytes);
 }
 
+// Gives half of its bytes. Then the caller is gone.
+class Cut final : public ByteSource {
+ public:
+  explicit Cut(Bytes bytes) : bytes_(std::move(bytes)) {}
+  uint64_t size() const override { return bytes_.size(); }
+  absl::StatusOr<BytesView> Next() override {
+    if (given_) return absl::UnavailableError("cut");
+    given_ = true;
+    return BytesView(bytes_).first(bytes_.size() / 2);
+  }
+
+ private:
+  const Bytes bytes_;
+  bool given_ = false;
+};
+
+TEST_F(TwoTiersPeerTest, CallsThatAreCutLeaveNothing) {
+  PeerLink link = MakeLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  const uint64_t free_bytes = deployment_.spools().free_bytes();
+  const auto at_once = [](const std::function<void()>& work) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 8; ++i) work();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+  Announce(chain);
+  for (int slot = 0; slot < 20; ++slot) client_->Submit();
+  at_once([&] {
+    EXPECT_FALSE(link.HeadOffline(header_, {}, {std::make_unique<Cut>(client_->pieces_b), 20},
+                                  1 << 20)
+                     .ok());
+  });
+  SHOAL_ASSERT_OK(chain.OfflineOfHalves(header_, client_->ListA(), client_->ListB()));
+  client_->Query({0, 1, 2, 3, 39, 39, 17, 8});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes batch,
+                             link.HeadQueries(id_, {}, client_->BatchB(), 1 << 20));
+  const size_t each = 64 + 48 + kTagBytes;
+  const Bytes due(wire::EncodedQueries(batch) * each);
+  at_once([&] {
+    EXPECT_FALSE(link.HeadAnswers(id_, {}, std::make_unique<Cut>(due), 1 << 20).ok());
+  });
+  const Bytes a = client_->BatchA(), b = client_->BatchB();
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const server::HalvesAnswers answers,
+                               chain.OnlineOfHalves(id_, a, b));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes of_a, ReadAll(*answers.a));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes of_b, ReadAll(*answers.b));
+    Bytes tagged;
+    for (size_t i = 0; i < 8; ++i) {
+      Append(tagged, BytesView(of_a).subspan(i * each, each));
+      Append(tagged, BytesView(of_b).subspan(i * each, each));
+    }
+    EXPECT_EQ(client_->Right(tagged), std::vector<bool>(8, true));
+  }
+  deployment_.frontend().Withdraw(RoundCounter(header_.header().counter()));
+  SHOAL_ASSERT_OK(chain.Live(deployment_.frontend().Live()));
+  EXPECT_EQ(deployment_.spools().free_bytes(), free_bytes);
+}
+
 TEST_F(PeerTest, ARoundForRowsHasNoCallsOfHalves) {
   for (const FrameType type :
        {FrameType::kHeadOffline, FrameType::kHeadQueries, FrameType::kHeadAnswers}) {

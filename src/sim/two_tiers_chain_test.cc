@@ -2,6 +2,7 @@
 // with two halves, what they refuse, and what they never do twice (docs/protocol.md, section 11).
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -796,6 +798,76 @@ TEST_F(TwoTiersTest, ARoundForRowsHasNoHalves) {
   EXPECT_THAT(rows.party(2).BeginOffline(round.wire(), 84, {.records = 1}, Half::kB),
               StatusIs(kRefused, "is for rows, and has no half"));
   EXPECT_THAT(rows.party(2).BeginHalfAnswers(round.id(), 0), StatusIs(kRefused, "is for rows"));
+}
+
+// Which half a link breaks in is up to party 2. A second content in the other half ends the round
+// all the same.
+TEST_F(TwoTiersGuardTest, AnotherListEndsTheRoundAlsoIfTheOtherHalfFailsFirst) {
+  SHOAL_ASSERT_OK(Announce());
+  Submit(6);
+  std::atomic<int> tries = 0, broken = 0;
+  deployment_.tamper(1).breaks_offline = [&](Break at) {
+    if (at == Break::kBefore) ++broken;
+    return at == Break::kBefore;
+  };
+  deployment_.tamper(1).from_head = [&](HeadCall, Bytes& bytes) {
+    while (broken <= tries) std::this_thread::yield();
+    if (++tries > 1) bytes.back() ^= 1;
+  };
+  EXPECT_THAT(RunOffline(), StatusIs(kUnavailable, "broke"));
+  EXPECT_FALSE(RunOffline().ok());
+  EXPECT_EQ(tries, 2);
+  EXPECT_EQ(open(1), 0u);
+}
+
+TEST_F(TwoTiersGuardTest, AListThatComesAgainLeavesOneReport) {
+  SHOAL_ASSERT_OK(Announce());
+  Submit(2);
+  for (int i = 0; i < 20; ++i) SHOAL_ASSERT_OK(HeadOffline(client_->pieces_b, 2));
+  SHOAL_ASSERT_OK(RunOffline());
+  EXPECT_LE(std::ranges::count(told_.all(), "2 offline 2"), 2);
+}
+
+// Calls something before its first piece.
+class Interrupted final : public ByteSource {
+ public:
+  Interrupted(std::unique_ptr<ByteSource> inner, std::function<void()> meanwhile)
+      : inner_(std::move(inner)), meanwhile_(std::move(meanwhile)) {}
+  uint64_t size() const override { return inner_->size(); }
+  absl::StatusOr<BytesView> Next() override {
+    if (const auto now = std::exchange(meanwhile_, nullptr)) now();
+    return inner_->Next();
+  }
+
+ private:
+  std::unique_ptr<ByteSource> inner_;
+  std::function<void()> meanwhile_;
+};
+
+// The link breaks when all answers of half B have come, and the call comes again. If the first
+// call's thread is late, the second one, whose caller waits, is asked for once more, and the round
+// goes on.
+TEST_F(TwoTiersGuardTest, ALateCallEndsNoRound) {
+  RunToQueries(12);
+  Record();
+  SHOAL_ASSERT_OK(RunOnline());
+  StopRecording();
+  const Bytes y = sent_[HeadCall::kAnswers].at(0);
+  Party& party2 = deployment_.party(2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto first, party2.BeginHalfAnswers(id(), y.size()));
+  SHOAL_ASSERT_OK(first->Take(y));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto all_of_first, first->TakeAll());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto second, party2.BeginHalfAnswers(id(), y.size()));
+  SHOAL_ASSERT_OK(second->Take(y));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto all_of_second, second->TakeAll());
+  auto source = std::make_unique<Interrupted>(std::move(all_of_second), [&] {
+    deployment_.node(2)
+        .HeadAnswers(id(), {}, std::move(all_of_first), ~0ull)
+        .status()
+        .IgnoreError();
+  });
+  EXPECT_EQ(deployment_.node(2).HeadAnswers(id(), {}, std::move(source), ~0ull).status().code(),
+            kUnavailable);
 }
 
 }  // namespace
