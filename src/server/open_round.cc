@@ -850,9 +850,8 @@ absl::Status OpenRound::TakeAnswers(PartedSource& answers, AnswersComing& coming
     if (absl::Status current = CheckGeneration(coming.generation); !current.ok()) {
       // Which of two calls with the same answers begins later is chance. That of a caller who still
       // waits must not end the round.
-      return place.half.has_value() && !ended
-                 ? absl::UnavailableError("answers: they came anew")
-                 : current;
+      return place.half.has_value() && !ended ? absl::UnavailableError("answers: they came anew")
+                                              : current;
     }
     const StageTimer timer;
     auto& queried = std::get<Queried>(held);
