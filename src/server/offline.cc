@@ -574,6 +574,7 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
   SHOAL_ASSIGN_OR_RETURN(
       shuffle::Scatter scatter,
       ShuffleAll(context, inner_, noise, keys.permutation.view(), *shuffle, resources, material));
+  material.noise_records = std::move(noise.forwarded);
   // No machine sends anything before all have their lists.
   SHOAL_RETURN_IF_ERROR(machines.Gather("offline", {}, 0).status());
   // From here on the arena holds what the answers need.

@@ -174,7 +174,8 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
       round::testing::DraftOf(counter, *roster_,
                               {.manifest_digest = table_->manifest().digest(),
                                .rows = table_->rows(),
-                               .row_bytes = table_->manifest().content().row_bytes()},
+                               .row_bytes = table_->manifest().content().row_bytes(),
+                               .query_buckets = table_->manifest().content().query_buckets()},
                               clock_.now_s);
   header.set_max_slots(options_.max_slots);
   std::vector<onion::KeyPair> keys;
