@@ -47,7 +47,18 @@ create own 64 --noise 'mechanism: GEOMETRIC epsilon: 2 delta: 1e-6 phi: 1 mode: 
 expect own roster.textproto 'epsilon: 2'
 expect_said 'what --noise says: mechanism: GEOMETRIC epsilon: 2'
 
-for wrong in '--protect all' '--pad 0' '--pad many' '--protect'; do
+# Two tiers: a list has as many queries at most as the buckets have places.
+said=$(scripts/local-chain create "$TEST_TMPDIR/tiers" --parties 2 --most-in-bucket 1 -- \
+  --tsv "$TEST_TMPDIR/records.tsv" --name numbers --row-bytes 64 --query-buckets 16 2>"$TEST_TMPDIR/words") ||
+  fail "two tiers: $(cat "$TEST_TMPDIR/words")"
+expect tiers roster.textproto 'most_in_bucket: 1'
+expect tiers roster.textproto 'phi: 16'
+expect_said 'up to 16 queries with padding'
+scripts/local-chain create "$TEST_TMPDIR/wrong" --parties 2 --most-in-bucket 1 -- \
+  --tsv "$TEST_TMPDIR/records.tsv" --name numbers >/dev/null 2>"$TEST_TMPDIR/words" && fail 'a table without buckets was taken'
+grep -q -e '--most-in-bucket goes with --query-buckets' "$TEST_TMPDIR/words" || fail "$(cat "$TEST_TMPDIR/words")"
+
+for wrong in '--most-in-bucket many' '--protect all' '--pad 0' '--pad many' '--protect'; do
   code=0
   # shellcheck disable=SC2086  # two words
   scripts/local-chain create "$TEST_TMPDIR/wrong" $wrong 2>"$TEST_TMPDIR/words" || code=$?

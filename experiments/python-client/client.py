@@ -236,7 +236,8 @@ def verify_deployment(deployment, pins, certificate):
     require(roster.deployment == pins.deployment == manifest.deployment, "another deployment")
     require(manifest.HasField("hashed"), "the table is not hashed")
     require(not roster.most_in_bucket and not manifest.query_buckets, "two tiers (most_in_bucket "
-            f"{roster.most_in_bucket}, query_buckets {manifest.query_buckets}) are not asked by this version yet")
+            f"{roster.most_in_bucket}, query_buckets {manifest.query_buckets}) are not known to this client yet: "
+            "ask this deployment by `shoal` or libshoal")
     require([p.bls_public_key.hex() for p in roster.parties] == list(pins.bls_public_keys_hex),
             "the parties are not the pinned ones")
     aggregate = None

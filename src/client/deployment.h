@@ -81,10 +81,6 @@ class Deployment {
     if (manifest_.content().query_buckets() == 0) return std::nullopt;
     return QueryBuckets(manifest_.rows(), manifest_.content().query_buckets());
   }
-  // UNIMPLEMENTED for two tiers (roster::CheckOneTier): for programs, until parties serve them.
-  absl::Status CheckOneTier() const {
-    return roster::CheckOneTier(roster_, manifest_.content().query_buckets());
-  }
   // What a client of the chain sends and fetches for a query (src/round/query_bytes.h).
   size_t query_bytes() const;
   size_t fetched_bytes() const;

@@ -66,7 +66,6 @@ absl::StatusOr<std::unique_ptr<const Deployment>> LiveDeployment::Fetch(uint64_t
   SHOAL_ASSIGN_OR_RETURN(Deployment deployment,
                          Deployment::Open(*transport_, *pins_, *store_, environment_,
                                           placement_cache_, address_, wait_until_s));
-  SHOAL_RETURN_IF_ERROR(deployment.CheckOneTier());
   return std::make_unique<const Deployment>(std::move(deployment));
 }
 

@@ -464,20 +464,36 @@ TEST_F(LiveDeploymentTest, AFetchThatTheNextEpochOvertakesBeginsAgain) {
   EXPECT_EQ(asked, 3);
 }
 
-// Programs refuse two tiers as long as no party serves them: none of their rounds is entered.
-TEST(TwoTiersTest, AClientRefusesThem) {
-  FakeFrontend frontend({.parties = 2, .records = 100, .most_in_bucket = 1, .query_buckets = 2});
-  MemoryStateStore store;
-  const Environment environment = {.clock = &frontend.clock(),
-                                   .random = &frontend.random(),
-                                   .pool = &frontend.pool(),
-                                   .sleep = [](uint32_t) {}};
-  EXPECT_THAT(
-      LiveDeployment::Open(&frontend, &frontend.pins(), &store, environment, "", "").status(),
-      StatusIs(absl::StatusCode::kUnimplemented,
-               "two tiers (most_in_bucket 1 in the roster, query_buckets 2 in the table) are not "
-               "served by this version"));
-  EXPECT_TRUE(frontend.sent.empty());
+// The noise is for one query in a bucket, as all that has the same claim for more of them would be.
+class TwoTiersLiveTest : public LiveDeploymentTest {
+ protected:
+  TwoTiersLiveTest()
+      : LiveDeploymentTest({.parties = 2, .most_in_bucket = 1, .query_buckets = kPadTo}) {}
+};
+
+TEST_F(TwoTiersLiveTest, AClientThatWaitsGoesOnInTheNextEpochUnderTheSameTerms) {
+  Start();
+  later_ = [&] { NextEpochWithARound(); };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto found, LookUp({FakeFrontend::Key(7)}));
+  ASSERT_EQ(found[0].outcome, Outcome::kFound) << found[0].error;
+  EXPECT_EQ(ToString(found[0].value), FakeFrontend::Value(7, 2));
+  EXPECT_EQ(calls_, 2);
+}
+
+// The same noise protects other lists where a client may send more queries for a bucket: whoever
+// waits has agreed to one number.
+TEST_F(TwoTiersLiveTest, ARosterWithAnotherMostInBucketEndsTheLookup) {
+  Start();
+  later_ = [&] {
+    frontend_.NextRoster([](wire::Roster& roster) { roster.set_most_in_bucket(2); });
+    rounds_.push_back(frontend_.OpenRound());
+  };
+  EXPECT_THAT(LookUp({FakeFrontend::Key(7)}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "with most_in_bucket 2 where epoch 1, under which this began, has 1"));
+  EXPECT_EQ(live_->current().roster().most_in_bucket(), 1u);
+  EXPECT_EQ(ledger().submissions(), 0u);
+  for (const auto& asked : rounds_) EXPECT_TRUE(frontend_.Asked(asked).empty());
 }
 
 // No error that a server sends is taken for the mark of a new epoch.

@@ -209,7 +209,7 @@ absl::StatusOr<roster::Roster> ReadRoster(const DoorConfig& config, uint64_t now
   auto roster = roster::Roster::Verify(signed_roster, pinned, now_s);
   if (!roster.ok()) return Annotate(roster.status(), config.roster_file());
   SHOAL_RETURN_IF_ERROR(
-      Annotate(roster::CheckOneTier(*roster, std::nullopt), config.roster_file()));
+      Annotate(roster::CheckOneTier("this door", *roster, std::nullopt), config.roster_file()));
   return roster;
 }
 

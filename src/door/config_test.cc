@@ -152,7 +152,8 @@ TEST(DoorConfigTest, ARosterOfTwoTiersIsRefused) {
   SHOAL_EXPECT_OK(read());
   parties.draft().set_most_in_bucket(1);
   EXPECT_THAT(read(), StatusIs(absl::StatusCode::kUnimplemented,
-                               "two tiers (most_in_bucket 1 in the roster) are not served"));
+                               "two tiers (most_in_bucket 1 in the roster) are not known to this "
+                               "door yet"));
 }
 
 TEST(CertificateTest, IsReadWithItsKey) {

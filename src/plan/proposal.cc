@@ -69,7 +69,6 @@ class Ways {
     Fill("two tiers", tiers.table().row_bytes(), first_bytes, tiers.client(), cost.seconds,
          1e6 * cost.price, way.candidate);
     FillPrivacy(tiers.noise(), way.candidate);
-    way.candidate.set_note(tiers.not_served());
     RefuseUnless(trust_ != Trust::kOne, "rests on two parties that do not collude", "two",
                  way.candidate);
     way.at = [this, &choice, first_bytes](double queries, Aim aim) -> std::optional<QueryCost> {
@@ -213,8 +212,8 @@ std::string TrustText(Trust trust, uint32_t parties) {
 }
 
 // One sentence.
-std::string Why(const Candidate* best, const Candidate* next, const Candidate* not_served,
-                Trust trust, Aim aim, uint32_t parties) {
+std::string Why(const Candidate* best, const Candidate* next, Trust trust, Aim aim,
+                uint32_t parties) {
   if (best == nullptr) return "Nothing does for what was asked: see what each way is refused for.";
   std::string why = absl::StrCat("For ", TrustText(trust, parties), " the ",
                                  aim == Aim::kTime ? "way with the least work" : "cheapest way",
@@ -223,39 +222,27 @@ std::string Why(const Candidate* best, const Candidate* next, const Candidate* n
     absl::StrAppendFormat(&why, "; the next one is %s, at %.3g times that", next->way(),
                           CostOfCandidate(*next, aim) / CostOfCandidate(*best, aim));
   }
-  if (not_served != nullptr) {
-    absl::StrAppend(&why, "; ", not_served->way(), " would take ", CostText(*not_served, aim),
-                    ", but ", not_served->note());
-  }
   return why + ".";
 }
 
 void FillProposal(std::vector<Way> ways, Trust trust, Aim aim, uint32_t parties,
                   Proposal& proposal) {
-  Candidate *best = nullptr, *next = nullptr, *not_served = nullptr;
-  std::vector<Candidate*> served;
+  Candidate *best = nullptr, *next = nullptr;
+  std::vector<Candidate*> able;
   for (Way& way : ways) {
     Candidate& candidate = way.candidate;
-    if (!candidate.refused().empty()) continue;
-    if (candidate.note().empty()) {
-      served.push_back(&candidate);
-    } else {
-      not_served = &candidate;
-    }
+    if (candidate.refused().empty()) able.push_back(&candidate);
   }
-  std::ranges::sort(served, {}, [&](const Candidate* c) { return CostOfCandidate(*c, aim); });
-  if (!served.empty()) best = served[0];
-  if (served.size() > 1) next = served[1];
+  std::ranges::sort(able, {}, [&](const Candidate* c) { return CostOfCandidate(*c, aim); });
+  if (!able.empty()) best = able[0];
+  if (able.size() > 1) next = able[1];
   if (best != nullptr) {
     best->set_proposed(true);
     proposal.set_way(best->way());
-    if (not_served != nullptr && CostOfCandidate(*not_served, aim) >= CostOfCandidate(*best, aim)) {
-      not_served = nullptr;
-    }
   }
   proposal.set_trust(std::string(TrustName(trust)));
   proposal.set_aim(aim == Aim::kTime ? "time" : "price");
-  proposal.set_why(Why(best, next, not_served, trust, aim, parties));
+  proposal.set_why(Why(best, next, trust, aim, parties));
   for (Way& way : ways) *proposal.add_candidate() = std::move(way.candidate);
 }
 
@@ -295,7 +282,6 @@ absl::Status Propose(const Workload& w, uint32_t row_bytes, const noise::Choice&
   if (best.ok()) {
     tiers = *best;
     tiers.mutable_table()->set_first_bytes(FirstBytes(w, tiers.table()));
-    if (!kTwoTiersServed) tiers.set_not_served(kTwoTiersNotServed);
   } else {
     tiers.set_refused(std::string(best.status().message()));
   }

@@ -130,7 +130,6 @@ void PrintTwoTiers(const Plan& plan, std::ostream& out) {
     out << absl::StrFormat("  a list of %d keys, of which at most %d in a bucket are asked (%s)\n",
                            tiers.noise().phi(), tiers.most_in_bucket(), tiers.noise().mechanism());
   }
-  if (!tiers.not_served().empty()) out << "  NOT YET: " << tiers.not_served() << "\n";
   out << absl::StrFormat("  %5s %9s %9s %9s %9s %11s   processor seconds a round\n", "party",
                          "noise", "offline", "online", "links", "peak memory");
   for (const TwoTiersParty& p : tiers.party()) {
@@ -175,7 +174,6 @@ void PrintProposal(const Plan& plan, std::ostream& out) {
       out << absl::StrFormat("%-10s ", c.way());
     }
     if (!c.refused().empty()) out << "             not here: " << c.refused() << "\n";
-    if (!c.note().empty()) out << "             not proposed: " << c.note() << "\n";
   }
   out << "  " << proposal.why() << "\n";
   if (!plan.two_tiers().has_table()) return;

@@ -20,12 +20,6 @@
 
 namespace shoal::plan {
 
-// Whether parties of this version serve two tiers. While they do not, roster::CheckOneTier refuses
-// rosters and tables of two tiers, and a plan says so and proposes none (PlanCommandTest,
-// TwoTiersAreProposedIfPartiesServeThem compares the two). Goes with that function.
-inline constexpr bool kTwoTiersServed = false;
-inline constexpr char kTwoTiersNotServed[] = "parties of this version do not serve two tiers yet";
-
 // The least noise for the plan's privacy if at most so many of a client's queries are for one
 // bucket. Errors as noise::FindLeastNoise.
 using NoiseFor = std::function<absl::StatusOr<noise::Choice>(uint32_t most_in_bucket)>;

@@ -114,7 +114,7 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
   return CheckMachines(party, what);
 }
 
-// Two tiers are for two parties of one machine each.
+// Two tiers are for two parties of one machine each, and without terms.
 absl::Status CheckMostInBucket(const wire::Roster& roster) {
   const uint32_t most = roster.most_in_bucket();
   if (most == 0) return absl::OkStatus();
@@ -133,6 +133,11 @@ absl::Status CheckMostInBucket(const wire::Roster& roster) {
                               "party ",
                               party.number(), " has ", party.machines()));
     }
+  }
+  if (roster.has_term_limit()) {
+    return Bad(absl::StrCat("roster, most_in_bucket: ", most,
+                            ", for rounds of two tiers, which have no terms yet; the roster "
+                            "has a term_limit"));
   }
   return absl::OkStatus();
 }
@@ -605,15 +610,16 @@ Digest RosterDigest(const wire::Roster& roster) {
   return transcript.Finish();
 }
 
-absl::Status CheckOneTier(const Roster& roster, std::optional<uint32_t> query_buckets) {
+absl::Status CheckOneTier(absl::string_view who, const Roster& roster,
+                          std::optional<uint32_t> query_buckets) {
   if (roster.most_in_bucket() == 0 && query_buckets.value_or(0) == 0) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "two tiers (most_in_bucket ", roster.most_in_bucket(), " in the roster",
       query_buckets.has_value() ? absl::StrCat(", query_buckets ", *query_buckets, " in the table")
                                 : std::string(),
-      ") are not served by this version of Shoal yet, and not asked: "
-      "serve a table that was built without --query-buckets under a roster without "
-      "most_in_bucket, or run a version that serves them"));
+      ") are not known to ", std::string(who),
+      " yet: ask this deployment by `shoal` or libshoal at its frontend, or have it serve a table "
+      "that was built without --query-buckets under a roster without most_in_bucket"));
 }
 
 absl::Status CheckRoster(const wire::Roster& roster) {

@@ -190,10 +190,10 @@ class Roster {
 Digest RosterDigest(const wire::Roster& roster);
 
 // UNIMPLEMENTED if the roster or the table (its manifest's query_buckets; nothing where there is
-// only a roster) is of two tiers. Programs of this version build, sign and verify such rosters and
-// tables; parties do not serve them yet, and doors and clients refuse them: what knows half of two
-// tiers would ask without their protection.
-absl::Status CheckOneTier(const Roster& roster, std::optional<uint32_t> query_buckets);
+// only a roster) is of two tiers: for programs that know rounds for rows alone. What knows half of
+// two tiers would ask without their protection. `who` refuses, such as "this door".
+absl::Status CheckOneTier(absl::string_view who, const Roster& roster,
+                          std::optional<uint32_t> query_buckets);
 
 // What a party checks before it signs: everything that Verify checks but pins, signature and time.
 // Codes as Verify.

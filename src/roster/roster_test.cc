@@ -210,12 +210,14 @@ TEST(Roster, TakesGeometricNoiseForManyInABucket) {
   parties.draft().set_most_in_bucket(4);
   const Roster roster = parties.roster();
   EXPECT_EQ(roster.most_in_bucket(), 4u);
-  EXPECT_THAT(CheckOneTier(roster, 0), StatusIs(absl::StatusCode::kUnimplemented,
-                                                "most_in_bucket 4 in the roster, query_buckets 0"));
+  EXPECT_THAT(CheckOneTier("this door", roster, 0),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "two tiers (most_in_bucket 4 in the roster, query_buckets 0 in the table) "
+                       "are not known to this door yet: ask this deployment by `shoal`"));
   parties.draft().clear_most_in_bucket();
-  SHOAL_EXPECT_OK(CheckOneTier(parties.roster(), 0));
-  SHOAL_EXPECT_OK(CheckOneTier(parties.roster(), std::nullopt));
-  EXPECT_THAT(CheckOneTier(parties.roster(), 7),
+  SHOAL_EXPECT_OK(CheckOneTier("this door", parties.roster(), 0));
+  SHOAL_EXPECT_OK(CheckOneTier("this door", parties.roster(), std::nullopt));
+  EXPECT_THAT(CheckOneTier("this door", parties.roster(), 7),
               StatusIs(absl::StatusCode::kUnimplemented,
                        "most_in_bucket 0 in the roster, query_buckets 7 in the table"));
 }
@@ -457,6 +459,14 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
          r.mutable_parties()->RemoveLast();
          SetMachines(r, 2, 2);
          r.set_most_in_bucket(4);
+       }},
+      {"most_in_bucket: 4, for rounds of two tiers, which have no terms yet; the roster has a "
+       "term_limit",
+       [](auto& r) {
+         r.mutable_parties()->RemoveLast();
+         r.set_most_in_bucket(4);
+         r.mutable_term_limit()->set_days(1);
+         r.mutable_term_limit()->set_refreshes(1);
        }},
       {"party 3 has several machines",
        [](auto& r) {

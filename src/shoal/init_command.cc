@@ -174,7 +174,6 @@ absl::Status RunInit(const Connector& connect, const cli::Values& values, cli::I
   const absl::StatusOr<client::Deployment> deployment = client::Deployment::Fetch(
       **transport, *pins, state, SystemClock().NowSeconds(), "", frontend);
   if (!deployment.ok()) return Explain(deployment.status(), frontend);
-  SHOAL_RETURN_IF_ERROR(deployment->CheckOneTier());
   Show(*deployment, *pins, io);
   if (deployment->party() != 1) {
     io.err

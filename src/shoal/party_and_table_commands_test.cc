@@ -199,7 +199,7 @@ TEST_F(CommandsTest, QueryBucketsAreBuiltAndShown) {
   }
   ASSERT_EQ(build("five", {"--query-buckets", "5"}), cli::kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("query buckets\t5, of at most "));
-  EXPECT_THAT(err_, HasSubstr("no party, door or client of this version serves or asks"));
+  EXPECT_THAT(err_, HasSubstr("is for two parties whose roster has most_in_bucket"));
   ASSERT_EQ(RunShoal({"table", "inspect", "@five"}), cli::kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("query buckets\t5, of at most "));
   for (const char* bad : {"1", "4000000000", "99999999999999999"}) {

@@ -17,7 +17,6 @@
 #include "src/plan/calibrate.h"
 #include "src/plan/plan.pb.h"
 #include "src/plan/report.h"
-#include "src/plan/two_tiers.h"
 #include "src/roster/assemble.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
@@ -145,16 +144,13 @@ TEST(PlanCommandTest, ProposesAWay) {
   EXPECT_FALSE(plan.has_proposal());
 }
 
-// The plan says of two tiers what programs do: a party that refuses their rosters serves none.
-TEST(PlanCommandTest, TwoTiersAreProposedIfPartiesServeThem) {
-  shoal::testing::TestRandom random(4);
-  roster::testing::Parties parties(std::vector<uint32_t>{1, 1}, random);
-  EXPECT_EQ(plan::kTwoTiersServed, roster::CheckOneTier(parties.roster(), 2).ok())
-      << "src/plan/two_tiers.h: kTwoTiersServed goes with roster::CheckOneTier";
-  const Result result = RunPlanCommand(Good({"--parties", "2", "--trust", "two"}));
+// A plan proposes them to whom trusts two parties, where they are the cheapest.
+TEST(PlanCommandTest, TwoTiersAreProposed) {
+  const Result result = RunPlanCommand({"--records", "2500k", "--layout", "dense", "--value-bytes",
+                                        "4", "--queries", "10k", "--epsilon", "0.1", "--parties",
+                                        "2", "--trust", "two", "--cheapest", "time"});
   ASSERT_EQ(result.code, cli::kExitOk) << result.err;
-  EXPECT_EQ(result.out.find(plan::kTwoTiersNotServed) == std::string::npos, plan::kTwoTiersServed);
-  EXPECT_EQ(result.out.find("* two tiers") != std::string::npos && !plan::kTwoTiersServed, false);
+  EXPECT_THAT(result.out, HasSubstr("* two tiers"));
 }
 
 // The parties' numbers of machines, and what they cost, are in the text and in the JSON.

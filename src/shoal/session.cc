@@ -39,11 +39,11 @@ absl::StatusOr<std::vector<uint32_t>> Numbers(const pir::Engine& engine,
 }
 
 // What to say to somebody who is about to ask for so much of a table, padding included, that a copy
-// of it would be the better idea. `sent_bytes`: by the client, for a query. Else empty.
-std::string AdviceToDownload(const table::Manifest& manifest, uint64_t queries,
-                             uint64_t sent_bytes) {
+// of it would be the better idea. Else empty.
+std::string AdviceToDownload(const client::Deployment& deployment, uint64_t queries) {
+  const table::Manifest& manifest = deployment.manifest();
   const uint64_t whole = manifest.rows() * manifest.answer_bytes();
-  const uint64_t moved = queries * (sent_bytes + manifest.answer_bytes());
+  const uint64_t moved = queries * (deployment.query_bytes() + deployment.fetched_bytes());
   if (moved < whole && 2 * queries < manifest.rows()) return "";
   return absl::StrCat(
       "these ", WithCommas(queries), " queries, padding included, move ", SizeText(moved),
@@ -161,10 +161,7 @@ void Session::TellProtection(const client::Division& division) {
     TellText(LookupText(noise, client_->deployment().roster().most_in_bucket(), division.queries,
                         division.rounds()));
   }
-  // What a query takes of a round's onions and queries (docs/protocol.md).
-  const uint64_t sent_bytes = 48 * (client_->deployment().roster().size() - 2) + 32 + 24;
-  const std::string advice =
-      AdviceToDownload(client_->deployment().manifest(), division.queries, sent_bytes);
+  const std::string advice = AdviceToDownload(client_->deployment(), division.queries);
   if (!advice.empty()) Tell(advice);
 }
 

@@ -18,6 +18,7 @@
 #include "src/shoal/format.h"
 #include "src/shoal/lookup_commands.h"
 #include "src/shoal/privacy_text.h"
+#include "src/wire/visible.h"
 
 namespace shoal::commands {
 namespace {
@@ -50,13 +51,19 @@ bool IsAlive(const wire::RoundReport& report) {
   return state != wire::CLOSED && state != wire::ABORTED;
 }
 
+// "online", or "online B" in a half.
+std::string StageText(const wire::StageReport& stage) {
+  const std::string name = Printable(stage.stage());
+  return stage.half() == 0 ? name : absl::StrCat(name, " ", wire::HalfName(stage.half()));
+}
+
 std::string StagesJson(const google::protobuf::RepeatedPtrField<wire::StageReport>& reports) {
   std::vector<std::string> stages;
   for (const wire::StageReport& stage : reports) {
-    stages.push_back(JsonObject()
-                         .Integer("party", stage.party())
-                         .Text("stage", stage.stage())
-                         .Number("seconds", stage.seconds())
+    JsonObject object;
+    object.Integer("party", stage.party()).Text("stage", stage.stage());
+    if (stage.half() != 0) object.Text("half", wire::HalfName(stage.half()));
+    stages.push_back(object.Number("seconds", stage.seconds())
                          .Number("cpu_seconds", stage.cpu_seconds())
                          .Integer("positions_in", stage.positions_in())
                          .Integer("positions_out", stage.positions_out())
@@ -136,13 +143,13 @@ void PrintTables(const wire::GetStatusResponse& status, uint64_t now_s, std::ost
     stages |= report.stages_size() > 0;
   }
   if (!stages) return;
-  out << absl::StrFormat("\n%8s  %5s  %-8s %9s %9s %12s %12s %12s %9s %9s\n", "round", "party",
+  out << absl::StrFormat("\n%8s  %5s  %-9s %9s %9s %12s %12s %12s %9s %9s\n", "round", "party",
                          "stage", "seconds", "cpu", "in", "out", "own noise", "received", "sent");
   for (const wire::RoundReport& report : status.rounds()) {
     for (const wire::StageReport& stage : report.stages()) {
-      out << absl::StrFormat("%8d  %5d  %-8s %9.2f %9.2f %12s %12s %12s %9s %9s\n",
+      out << absl::StrFormat("%8d  %5d  %-9s %9.2f %9.2f %12s %12s %12s %9s %9s\n",
                              report.round().header().header().counter(), stage.party(),
-                             Printable(stage.stage()), stage.seconds(), stage.cpu_seconds(),
+                             StageText(stage), stage.seconds(), stage.cpu_seconds(),
                              WithCommas(stage.positions_in()), WithCommas(stage.positions_out()),
                              WithCommas(stage.noise_queries()),
                              BytesText(static_cast<double>(stage.bytes_in())),
@@ -336,7 +343,6 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
   SHOAL_ASSIGN_OR_RETURN(
       const client::Deployment deployment,
       client::Deployment::Fetch(*transport, config.pins, state, now_s, config.placement_cache));
-  SHOAL_RETURN_IF_ERROR(deployment.CheckOneTier());
   // The ledger counts rounds that were entered for nothing once they have expired.
   const uint32_t tolerance_s = deployment.roster().clock_tolerance_s();
   state.DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);

@@ -130,8 +130,9 @@ bool HasOtherRows(const wire::Manifest& before, const wire::Manifest& now) {
 void TellQueryBuckets(const wire::Manifest& manifest, const table::UnsignedTable* before,
                       cli::Io& io) {
   if (manifest.query_buckets() != 0) {
-    io.err << "warning: no party, door or client of this version serves or asks a table with query "
-              "buckets yet; they refuse it\n";
+    io.err
+        << "note: a table with query buckets is for two parties whose roster has most_in_bucket; "
+           "doors, web pages, the Python client and `shoal simulate` do not know it yet\n";
   }
   if (before == nullptr || before->manifest().query_buckets() == 0) return;
   if (before->manifest().query_buckets() == manifest.query_buckets()) {
@@ -590,8 +591,9 @@ key, row, bytes of key and value.
 bucket was asked, and not which row of it. The next epoch has as many if nothing is said;
 another number gives every key a second bucket, and both together tell its row. So does
 a new row for every key, as where rows get another size or number: a warning says so, and
-with --keep-rows it does not happen. Parties and clients of this version refuse such
-tables: none of them serves or asks one yet.
+with --keep-rows it does not happen. Parties serve such a table under a roster with
+most_in_bucket alone. Doors, pages of the web, the Python client and `shoal simulate`
+refuse it: they do not know it yet.
 )";
 
 constexpr char kTableBuildExamples[] =

@@ -97,8 +97,7 @@ Metrics::Metrics(uint32_t party, const Clock* clock)
                          .Name(kNoiseQueries)
                          .Help("This party's own noise queries, in the last round")
                          .Labels(self_)
-                         .Register(registry_)
-                         .Add({})),
+                         .Register(registry_)),
       refused_(prometheus::BuildCounter()
                    .Name(kRefused)
                    .Help("Errors sent, by their code")
@@ -116,6 +115,7 @@ Metrics::Metrics(uint32_t party, const Clock* clock)
                         .Register(registry_)
                         .Add({}, kSyncBounds)),
       answered_s_(clock->SteadySeconds()) {
+  noise_queries_.Add({});  // until the first round is told, and at a party without noise
   AddGauge(kAnsweredAge, "Since a round was last answered here, or since the start", As::kSeconds,
            {}, [this] {
              const MutexLock lock(mutex_);
@@ -138,15 +138,22 @@ void Metrics::AddCounter(const std::string& name, const std::string& help, As as
 
 void Metrics::StageDone(const wire::StageReport& report, bool last) {
   const std::string& stage = report.stage();
-  stage_seconds_.Add({{"stage", stage}}, kStageBounds).Observe(report.seconds());
+  // A round of two tiers has each stage once a half: by a label, so that their sum is the party's.
+  const auto of_half = [&](prometheus::Labels labels) {
+    if (report.half() != 0) labels["half"] = wire::HalfName(report.half());
+    return labels;
+  };
+  stage_seconds_.Add(of_half({{"stage", stage}}), kStageBounds).Observe(report.seconds());
   const auto count = [&](const char* direction, uint64_t bytes, uint64_t positions) {
-    const prometheus::Labels labels = {{"stage", stage}, {"direction", direction}};
+    const prometheus::Labels labels = of_half({{"stage", stage}, {"direction", direction}});
     stage_bytes_.Add(labels).Increment(static_cast<double>(bytes));
     stage_positions_.Add(labels).Set(static_cast<double>(positions));
   };
   count("in", report.bytes_in(), report.positions_in());
   count("out", report.bytes_out(), report.positions_out());
-  if (stage == "noise") noise_queries_.Set(static_cast<double>(report.noise_queries()));
+  if (stage == "noise") {
+    noise_queries_.Add(of_half({})).Set(static_cast<double>(report.noise_queries()));
+  }
   if (!last) return;
   const MutexLock lock(mutex_);
   answered_s_ = clock_->SteadySeconds();

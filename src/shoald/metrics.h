@@ -85,7 +85,7 @@ class Metrics {
   prometheus::Family<prometheus::Histogram>& stage_seconds_;
   prometheus::Family<prometheus::Counter>& stage_bytes_;
   prometheus::Family<prometheus::Gauge>& stage_positions_;
-  prometheus::Gauge& noise_queries_;
+  prometheus::Family<prometheus::Gauge>& noise_queries_;
   prometheus::Family<prometheus::Counter>& refused_;
   prometheus::Family<prometheus::Counter>& refreshes_;
   prometheus::Histogram& sync_seconds_;

@@ -78,6 +78,27 @@ TEST_F(MonitoringTest, StagesAreShownAsTheirReportsAre) {
   EXPECT_EQ(Value("shoal_noise_queries"), 25);
 }
 
+// Each half of a round of two tiers has figures of its own, which add up to the party's: half B
+// does not take the place of half A.
+TEST_F(MonitoringTest, HalvesAreShownEachByItself) {
+  for (const uint32_t half : {1u, 2u}) {
+    wire::StageReport report;
+    report.set_stage("noise");
+    report.set_half(half);
+    report.set_seconds(half);
+    report.set_positions_out(50 * half);
+    report.set_noise_queries(25 * half);
+    metrics().StageDone(report, /*last=*/false);
+  }
+  const std::string a = "half=\"A\"", b = "half=\"B\"", noise = "stage=\"noise\"";
+  EXPECT_EQ(Value("shoal_noise_queries", {a}), 25);
+  EXPECT_EQ(Value("shoal_noise_queries", {b}), 50);
+  EXPECT_EQ(Value("shoal_stage_positions", {a, noise, "direction=\"out\""}), 50);
+  EXPECT_EQ(Value("shoal_stage_positions", {b, noise, "direction=\"out\""}), 100);
+  EXPECT_EQ(Value("shoal_stage_seconds_sum", {a, noise}), 1);
+  EXPECT_EQ(Value("shoal_stage_seconds_sum", {b, noise}), 2);
+}
+
 TEST_F(MonitoringTest, RefreshesAreCountedByHowTheyEnded) {
   for (const bool done : {true, false, true}) metrics().RefreshEnded(done);
   EXPECT_EQ(Value("shoal_refreshes_total", {"result=\"done\""}), 2);

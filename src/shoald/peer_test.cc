@@ -1021,9 +1021,9 @@ TEST_F(TwoTiersPeerTest, CallsThatAreCutLeaveNothing) {
   Announce(chain);
   for (int slot = 0; slot < 20; ++slot) client_->Submit();
   at_once([&] {
-    EXPECT_FALSE(link.HeadOffline(header_, {}, {std::make_unique<Cut>(client_->pieces_b), 20},
-                                  1 << 20)
-                     .ok());
+    EXPECT_FALSE(
+        link.HeadOffline(header_, {}, {std::make_unique<Cut>(client_->pieces_b), 20}, 1 << 20)
+            .ok());
   });
   SHOAL_ASSERT_OK(chain.OfflineOfHalves(header_, client_->ListA(), client_->ListB()));
   client_->Query({0, 1, 2, 3, 39, 39, 17, 8});
@@ -1031,9 +1031,8 @@ TEST_F(TwoTiersPeerTest, CallsThatAreCutLeaveNothing) {
                              link.HeadQueries(id_, {}, client_->BatchB(), 1 << 20));
   const size_t each = 64 + 48 + kTagBytes;
   const Bytes due(wire::EncodedQueries(batch) * each);
-  at_once([&] {
-    EXPECT_FALSE(link.HeadAnswers(id_, {}, std::make_unique<Cut>(due), 1 << 20).ok());
-  });
+  at_once(
+      [&] { EXPECT_FALSE(link.HeadAnswers(id_, {}, std::make_unique<Cut>(due), 1 << 20).ok()); });
   const Bytes a = client_->BatchA(), b = client_->BatchB();
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(const server::HalvesAnswers answers,

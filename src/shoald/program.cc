@@ -29,6 +29,7 @@
 #include "src/roster/fingerprint.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
+#include "src/round/header.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
 #include "src/shoald/client_service.h"
@@ -96,7 +97,8 @@ constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
 constexpr uint64_t kControlBufferBytes = kMaxClientBufferBytes / 16;
 
 // Opens and verifies the party's table, but for the rows that are the same in `known`, which this
-// process has verified. Errors as Table::Open and roster::CheckOneTier.
+// process has verified. Errors as Table::Open and round::CheckTiers: a table of the other kind than
+// the roster opens no round.
 absl::StatusOr<std::shared_ptr<const table::Table>> OpenTable(const ServerConfig& config,
                                                               const roster::Roster& roster,
                                                               ThreadPool& pool,
@@ -106,7 +108,8 @@ absl::StatusOr<std::shared_ptr<const table::Table>> OpenTable(const ServerConfig
   SHOAL_ASSIGN_OR_RETURN(table::Table table,
                          table::Table::Open(config.table_directory(), roster, clock.NowSeconds(),
                                             random, pool, known));
-  SHOAL_RETURN_IF_ERROR(roster::CheckOneTier(roster, table.manifest().content().query_buckets()));
+  SHOAL_RETURN_IF_ERROR(round::CheckTiers(
+      config.table_directory(), table.manifest().content().query_buckets(), table.rows(), roster));
   return std::make_shared<const table::Table>(std::move(table));
 }
 
@@ -527,7 +530,9 @@ PartyEvents EventsFor(Monitoring& monitoring, ProgressLog& progress, bool backen
           },
       .stage_done =
           [&metrics, backend](const wire::StageReport& report) {
-            metrics.StageDone(report, report.stage() == (backend ? "online" : "answers"));
+            // A party that is the head of a half is done once that half's answers are back.
+            const bool answers_last = !backend || report.half() != 0;
+            metrics.StageDone(report, report.stage() == (answers_last ? "answers" : "online"));
           },
       .term_ended =
           [](RoundCounter round, absl::string_view why) {

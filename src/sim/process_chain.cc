@@ -13,18 +13,28 @@ namespace fs = std::filesystem;
 ProcessChain::ProcessChain(const std::string& name, ProcessChainOptions options)
     : options_(std::move(options)),
       port_(FreePorts(options_.ports)),
-      directory_(fs::path(::testing::TempDir()) / name) {
+      directory_(fs::path(::testing::TempDir()) / name),
+      parties_(options_.parties) {
   std::string records;
   for (int i = 0; i < options_.records; ++i) {
     absl::StrAppend(&records, "key-", i, "\tvalue ", i * i, "\n");
   }
   const fs::path file = directory_.string() + ".tsv";
   WriteText(file, records);
-  std::vector<std::string> command = {
-      LocalChain(),        "create",    directory_, "--parties", absl::StrCat(kParties), "--port",
-      absl::StrCat(port_), "--protect", "lookup",   "--rounds",  options_.rounds};
+  std::vector<std::string> command = {LocalChain(),
+                                      "create",
+                                      directory_,
+                                      "--parties",
+                                      absl::StrCat(options_.parties),
+                                      "--port",
+                                      absl::StrCat(port_),
+                                      "--protect",
+                                      "lookup",
+                                      "--rounds",
+                                      options_.rounds};
   command.insert(command.end(), options_.create.begin(), options_.create.end());
   command.insert(command.end(), {"--", "--tsv", file, "--name", "squares", "--row-bytes", "128"});
+  command.insert(command.end(), options_.table.begin(), options_.table.end());
   const Result created = RunToEnd(command);
   Require(created.code == 0, created.output);
 }
@@ -51,7 +61,7 @@ void ProcessChain::Start(uint32_t party) {
 }
 
 void ProcessChain::StartAll() {
-  for (uint32_t party = kParties; party >= 1; --party) {
+  for (uint32_t party = options_.parties; party >= 1; --party) {
     if (!parties_[party - 1].has_value()) Start(party);
   }
 }

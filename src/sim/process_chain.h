@@ -1,4 +1,5 @@
-// A deployment of three parties below one directory, each a `shoald` of its own, for tests.
+// A deployment of three parties, or as many as a test says, below one directory, each a `shoald` of
+// its own, for tests.
 #ifndef SHOAL_SRC_SIM_PROCESS_CHAIN_H_
 #define SHOAL_SRC_SIM_PROCESS_CHAIN_H_
 
@@ -17,17 +18,19 @@ struct ProcessChainOptions {
   int records = 100;
   // Windows and counts, text format.
   std::string rounds;
-  // Of `local-chain create`, beside these.
-  std::vector<std::string> create = {};
+  // Of `local-chain create`, beside these, and of `shoal table build`.
+  std::vector<std::string> create = {}, table = {};
   // What a client asks at least.
   uint32_t pad_to = 8;
-  // How many ports the test has, from port(1) on; the first kParties are the parties'.
+  // How many ports the test has, from port(1) on; the first are the parties'.
   uint32_t ports = 3;
+  uint32_t parties = 3;
 };
 
 // Ends the test program if something cannot be made or started. Its noise protects single lookups.
 class ProcessChain {
  public:
+  // Unless the options say another number.
   static constexpr uint32_t kParties = 3;
 
   // Makes the deployment in the test's temporary directory below `name`. Starts nothing.
@@ -66,7 +69,7 @@ class ProcessChain {
   const ProcessChainOptions options_;
   const uint16_t port_;
   const std::filesystem::path directory_;
-  std::optional<Process> parties_[kParties];
+  std::vector<std::optional<Process>> parties_;
   int clients_ = 0;
 };
 

@@ -26,6 +26,12 @@ inline uint64_t VisibleRequests(uint64_t number) { return number - number % 10; 
 // Bytes that follow from what clients send, such as room on a disk: in MiB, rounded down.
 inline uint64_t VisibleBytes(uint64_t bytes) { return bytes >> 20 << 20; }
 
+// StageReport.half, as people call it. What another party's report has there may be anything.
+inline const char* HalfName(uint32_t half) {
+  constexpr const char* kNames[] = {"", "A", "B"};
+  return half < 3 ? kNames[half] : "?";
+}
+
 }  // namespace shoal::wire
 
 #endif  // SHOAL_SRC_WIRE_VISIBLE_H_

@@ -29,5 +29,12 @@ TEST(VisibleTest, WhatClientsCauseIsToldInTensAndInMebibytes) {
   EXPECT_EQ(VisibleBytes(~uint64_t{0}), ~uint64_t{0} << 20);
 }
 
+TEST(VisibleTest, AHalfHasALetterWhateverAnotherPartyReports) {
+  EXPECT_STREQ(HalfName(1), "A");
+  EXPECT_STREQ(HalfName(2), "B");
+  EXPECT_STREQ(HalfName(3), "?");
+  EXPECT_STREQ(HalfName(~uint32_t{0}), "?");
+}
+
 }  // namespace
 }  // namespace shoal::wire

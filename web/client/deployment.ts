@@ -348,7 +348,7 @@ function checkOneTier(mostInBucket: number, queryBuckets: number): void {
   require(
     mostInBucket === 0 && queryBuckets === 0,
     `two tiers (most_in_bucket ${mostInBucket} in the roster, query_buckets ${queryBuckets} in the table) ` +
-      "are not asked by this version of Shoal yet",
+      "are not known to this page yet: ask this deployment by `shoal` or libshoal",
   );
 }
 

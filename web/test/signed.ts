@@ -168,7 +168,7 @@ test("rosters that are signed and refused", () => {
     [/gives delta/, (r) => (r.noise!.mode = 14)],
     [/gives delta/, (r) => (r.noise!.phi = 2)],
     [/out of range/, (r) => (r.noise!.epsilon = 51)],
-    [/two tiers \(most_in_bucket 4 in the roster, query_buckets 0 in the table\) are not asked/, (r) => (r.mostInBucket = 4)],
+    [/two tiers \(most_in_bucket 4 in the roster, query_buckets 0 in the table\) are not known to this page yet/, (r) => (r.mostInBucket = 4)],
     [/phi is above the rows/, (r) => Object.assign(r.noise!, { mechanism: Mechanism.SPLIT_GAUSSIAN, phi: 16, mode: 73, leftScale: 14.17, rightScale: 49.85 })],
   ];
   for (const [why, alter] of cases) {
@@ -200,7 +200,7 @@ test("tables that are signed and refused", () => {
     [/buckets/, (m) => (hashed(m).buckets = 0)],
     [/row_versions/, (m) => (m.rowVersions!.recentBytes = 1n << 40n)],
     [/incomplete_rows/, (m) => (m.incompleteRows = 11n)],
-    [/two tiers \(most_in_bucket 0 in the roster, query_buckets 5 in the table\) are not asked/, (m) => (m.queryBuckets = 5)],
+    [/two tiers \(most_in_bucket 0 in the roster, query_buckets 5 in the table\) are not known to this page yet/, (m) => (m.queryBuckets = 5)],
   ];
   for (const [why, alter] of cases) {
     const bad = signed((_, manifest) => alter(manifest));
