@@ -68,11 +68,24 @@ absl::StatusOr<std::string> VersionText(const JsonView& view) {
   return std::string(text);
 }
 
+// Whether every field has all of its digits (RFC 3339, section 5.6). absl takes fewer.
+bool HasFormOfTime(absl::string_view text) {
+  constexpr absl::string_view kForm = "dddd-dd-ddTdd:dd:dd";
+  if (text.size() <= kForm.size()) return false;
+  for (size_t i = 0; i < kForm.size(); ++i) {
+    if (kForm[i] == 'd' ? !absl::ascii_isdigit(static_cast<unsigned char>(text[i]))
+                        : text[i] != kForm[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Nothing for what is no time, or no time that has a date.
 std::optional<absl::Time> TimeIn(absl::string_view text) {
   absl::Time time;
-  if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr) || time == absl::InfinitePast() ||
-      time == absl::InfiniteFuture()) {
+  if (!HasFormOfTime(text) || !absl::ParseTime(absl::RFC3339_full, text, &time, nullptr) ||
+      time == absl::InfinitePast() || time == absl::InfiniteFuture()) {
     return std::nullopt;
   }
   return time;
