@@ -146,9 +146,9 @@ TEST(PlanCommandTest, ProposesAWay) {
 
 // A plan proposes them to whom trusts two parties, where they are the cheapest.
 TEST(PlanCommandTest, TwoTiersAreProposed) {
-  const Result result = RunPlanCommand({"--records", "2500k", "--layout", "dense", "--value-bytes",
-                                        "4", "--queries", "10k", "--epsilon", "0.1", "--parties",
-                                        "2", "--trust", "two", "--cheapest", "time"});
+  const Result result = RunPlanCommand({"--costs", Costs(), "--records", "2500k", "--layout",
+                                        "dense", "--value-bytes", "4", "--queries", "10k",
+                                        "--epsilon", "0.1", "--parties", "2", "--trust", "two"});
   ASSERT_EQ(result.code, cli::kExitOk) << result.err;
   EXPECT_THAT(result.out, HasSubstr("* two tiers"));
 }
