@@ -298,7 +298,7 @@ TEST(OsvTest, OnlyATimeThatHasComeWithdraws) {
   const std::string package = Package("PyPI", "p", Ranges(R"({"introduced":"0"})"));
   for (const char* time :
        {"2099-01-01T00:00:00Z", "no", "false", "0", "infinite-past", "infinite-future",
-        "2022-01-01", "2022-13-01T00:00:00Z", "2022-01-01T00:0:00Z", " 2022-01-01T00:00:00Z"}) {
+        "2022-01-01", "2022-13-01T00:00:00Z", "2022-01-01T00:0:00Z"}) {
     const std::string withdrawn = absl::StrCat(R"("withdrawn":")", time, R"(",)");
     OsvRecords records;
     SHOAL_EXPECT_OK(records.Add(Record("X-1", withdrawn + package), "one"));

@@ -144,11 +144,12 @@ TEST(PlanCommandTest, ProposesAWay) {
   EXPECT_FALSE(plan.has_proposal());
 }
 
-// A plan proposes them to whom trusts two parties, where they are the cheapest.
+// A plan proposes them to whom trusts two parties, where they take the least work.
 TEST(PlanCommandTest, TwoTiersAreProposed) {
-  const Result result = RunPlanCommand({"--costs", Costs(), "--records", "2500k", "--layout",
-                                        "dense", "--value-bytes", "4", "--queries", "10k",
-                                        "--epsilon", "0.1", "--parties", "2", "--trust", "two"});
+  const Result result =
+      RunPlanCommand({"--costs", Costs(), "--records", "2500k", "--layout", "dense",
+                      "--value-bytes", "4", "--queries", "100k", "--epsilon", "0.1", "--parties",
+                      "2", "--trust", "two", "--cheapest", "time"});
   ASSERT_EQ(result.code, cli::kExitOk) << result.err;
   EXPECT_THAT(result.out, HasSubstr("* two tiers"));
 }
