@@ -675,6 +675,7 @@ TEST_F(PeerTest, APartyTwoHopsAwayThatHangsIsNamed) {
   }
   EXPECT_THAT(told, StatusIs(absl::StatusCode::kDeadlineExceeded,
                              absl::StrCat("party 3 does not answer: ", third.peer_address)));
+  server_.reset();  // which calls the service
   service_.reset();
 }
 
